@@ -1,0 +1,48 @@
+"""Run a transformer, write down every named tensor, find the first that is wrong, and say why.
+
+>>> import shapetrace, torch
+>>> trace = shapetrace.record(torch.nn.Linear(3, 2), torch.ones(5, 3))
+>>> shapetrace.save(trace, "linear.yaml")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shapetrace.recorder import record as record
+    from shapetrace.recorder import recording as recording
+
+from shapetrace.errors import ShapetraceError
+from shapetrace.store import load, save
+from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace
+
+__all__ = [
+    "ModuleCall",
+    "ParameterRecord",
+    "ShapetraceError",
+    "TensorRecord",
+    "Trace",
+    "load",
+    "record",
+    "recording",
+    "save",
+]
+
+# What needs torch is imported when it is first used: a trace is read and shown without it.
+_LAZY = {"record": "shapetrace.recorder", "recording": "shapetrace.recorder"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("shapetrace")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module `shapetrace` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,41 @@
+"""Where a command prints: data on standard output, notes and progress on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+def note(text: str) -> None:
+    """Tell what the reader should know, beside the data."""
+    click.echo(f"note: {text}", err=True)
+
+
+def show_result(result: RenderableType) -> None:
+    """Print to standard output; as wide as the terminal, 80 columns where it goes to a file."""
+    _console().print(result)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while the block runs, where that is a terminal; yields what advances it."""
+    from rich.progress import Progress
+
+    console = _console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    from shapetrace.render.theme import THEME
+
+    return Console(stderr=stderr, theme=THEME, highlight=False, markup=False, emoji=False)

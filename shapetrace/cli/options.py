@@ -1,0 +1,39 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+model_option = click.option(
+    "--model",
+    default="gpt2-small",
+    show_default=True,
+    metavar="NAME",
+    help="A built-in: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl.",
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change a field of the model's Config, such as n_layers=2. Repeatable.",
+)
+module_option = click.option(
+    "--module", metavar="PATH", help="Only this module, such as blocks.0.attn, or those that match 'blocks.*.mlp'."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+expand_option = click.option("--expand", is_flag=True, help="Show every block, also where they are all alike.")
+
+
+def depth_option(default: int | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How many levels of modules to open."""
+    return click.option(
+        "--depth",
+        type=click.IntRange(min=0),
+        default=default,
+        show_default=default is not None,
+        help="Open this many levels of modules.",
+    )

@@ -1,0 +1,42 @@
+"""shapetrace params: where a model's parameters live."""
+
+from __future__ import annotations
+
+import click
+
+from shapetrace.cli.options import depth_option, expand_option, json_option, model_option, module_option, set_option
+
+
+@click.command()
+@model_option
+@set_option
+@module_option
+@depth_option(3)
+@expand_option
+@json_option
+def params(model: str, settings: tuple[str, ...], module: str | None, depth: int, expand: bool, as_json: bool) -> None:
+    """Count the parameters of each module, without allocating any.
+
+    \b
+    shapetrace params --model gpt2-xl
+    shapetrace params --module blocks.0.attn
+    """
+    import json
+
+    from shapetrace.cli.console import show_result
+    from shapetrace.parameters import count_parameters, to_plain
+    from shapetrace.recorder.parameters import describe_modules
+    from shapetrace.render.parameters import render_parameters
+    from shapetrace.selection import match_paths
+    from shapetrace.target import build_on_meta
+    from shapetrace.weights.presets import explain_count
+
+    target = build_on_meta(model, settings)
+    modules = describe_modules(target.model)
+    paths = match_paths(module, [each.module for each in modules]) if module is not None else [""]
+    if as_json:
+        plain = [{"model": target.name, **to_plain(modules, path)} for path in paths]
+        click.echo(json.dumps(plain if len(plain) > 1 else plain[0]))
+    else:
+        remark = "" if module else explain_count(target.config, count_parameters(modules))
+        show_result(render_parameters(target.name, modules, paths, depth, expand, remark))

@@ -1,0 +1,46 @@
+"""shapetrace show: print a stored trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shapetrace.cli.options import depth_option, expand_option, json_option, module_option
+
+if TYPE_CHECKING:
+    from shapetrace.trace import Trace
+
+
+@click.command()
+@click.argument("file", type=click.Path(), metavar="FILE.yaml")
+@module_option
+@depth_option(None)
+@expand_option
+@json_option
+def show(file: str, module: str | None, depth: int | None, expand: bool, as_json: bool) -> None:
+    """Print a stored trace as `run` printed it.
+
+    \b
+    shapetrace show attention.yaml
+    """
+    from shapetrace.selection import select_modules
+    from shapetrace.store import load
+
+    trace = load(file)
+    show_trace(select_modules(trace, module) if module is not None else trace, depth, expand, as_json)
+
+
+def show_trace(trace: Trace, depth: int | None, expand: bool, as_json: bool) -> None:
+    """Print the trace, as a tree or as one JSON object."""
+    import json
+
+    from shapetrace.cli.console import show_result
+    from shapetrace.render.summary import render_trace
+    from shapetrace.render.tree import View
+    from shapetrace.schema import to_plain
+
+    if as_json:
+        click.echo(json.dumps(to_plain(trace)))
+    else:
+        show_result(render_trace(trace, View(depth, expand)))

@@ -1,0 +1,128 @@
+"""The module calls under way, and what has been written down of each."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from shapetrace.axes import fit_axes
+from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.recorder.source import Statement
+from shapetrace.recorder.tensors import Identity, device_of, dtype_of, identity_of, shape_of, stats_of
+from shapetrace.trace import ModuleCall, TensorRecord
+
+# Called with the path of the module, the record and the tensor, at the moment it gets its name.
+Observer = Callable[[str, TensorRecord, Tensor], None]
+
+NO_STATEMENT = Statement(0, 0)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that has begun and is not over."""
+
+    module: nn.Module
+    path: str
+    steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
+    returned: Statement = NO_STATEMENT  # of the last `return` that ran in it
+    # By id: weak, for the id of a tensor that is gone may be given to another.
+    named: dict[int, tuple[weakref.ref[Tensor], Identity]] = field(default_factory=dict)
+
+    def has_named(self, tensor: Tensor) -> bool:
+        """Whether this very tensor has a record in this call."""
+        known = self.named.get(id(tensor))
+        return known is not None and known[0]() is tensor
+
+    def has_changed(self, tensor: Tensor) -> bool:
+        """Whether a named tensor has other contents than when it was last written down."""
+        return self.has_named(tensor) and self.named[id(tensor)][1] != identity_of(tensor)
+
+
+def _describe(name: str, role: str, tensor: Tensor, statement: Statement, source: str, in_place: bool) -> TensorRecord:
+    shape = shape_of(tensor)
+    axes = fit_axes(statement.readings, shape)
+    return TensorRecord(
+        name, role, shape, dtype_of(tensor), device_of(tensor), in_place, axes, statement.comment, source=source
+    )
+
+
+class CallStack:
+    """Calls within calls, the innermost last; closed ones become steps of the call around them."""
+
+    def __init__(self, stats: bool = False, observe: Observer | None = None):
+        self.finished: list[ModuleCall] = []
+        self.under_way: list[OpenCall] = []  # the innermost last
+        # Layers are alike, and a record is frozen: what the second layer binds is described by the first one's records.
+        self._records: dict[tuple[Hashable, ...], TensorRecord] = {}
+        self._stats = stats
+        self._observe = observe
+
+    @property
+    def callers(self) -> list[tuple[nn.Module, str]]:
+        """The modules under way with their paths, outermost first."""
+        return [(call.module, call.path) for call in self.under_way]
+
+    def begin(self, module: nn.Module, path: str) -> None:
+        self.under_way.append(OpenCall(module, path))
+
+    def end(self, module: nn.Module, output: Any) -> None:
+        """Close the module's call, and before it those inside it that an exception has left open."""
+        if not any(call.module is module for call in self.under_way):
+            return
+        while self.under_way[-1].module is not module:
+            self._close()
+        call = self.under_way[-1]
+        for name, tensor in walk_leaves("out", output):
+            changed = call.has_changed(tensor)
+            if changed or not call.has_named(tensor):
+                self.bind(name, tensor, "output", call.returned, in_place=changed)
+        self._close()
+
+    def end_all(self) -> None:
+        """Close every call, as far as it came."""
+        while self.under_way:
+            self._close()
+
+    def bind(
+        self,
+        name: str,
+        tensor: Tensor,
+        role: str = "local",
+        statement: Statement = NO_STATEMENT,
+        source: str = "",
+        in_place: bool = False,
+    ) -> None:
+        """Write down that the tensor got this name in the innermost call."""
+        call = self.under_way[-1]
+        facts = (name, role, shape_of(tensor), tensor.dtype, tensor.device, in_place, id(statement), source)
+        record = self._records.get(facts)
+        if record is None:
+            record = self._records[facts] = _describe(name, role, tensor, statement, source, in_place)
+        if self._stats:
+            record = replace(record, stats=stats_of(tensor))
+        call.steps.append(record)
+        call.named[id(tensor)] = (weakref.ref(tensor), identity_of(tensor))
+        if self._observe is not None:
+            self._observe(call.path, record, tensor)
+
+    def bind_if_unnamed(self, name: str, tensor: Tensor, statement: Statement, source: str) -> None:
+        """Write the tensor down unless this call has a name for it already."""
+        if not self.under_way[-1].has_named(tensor):
+            self.bind(name, tensor, "local", statement, source)
+
+    def note_return(self, statement: Statement) -> None:
+        """Remember what the source says of the value that is about to be returned."""
+        if statement.comment or statement.readings:
+            self.under_way[-1].returned = statement
+
+    def _close(self) -> None:
+        call = self.under_way.pop()
+        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps))
+        if self.under_way:
+            self.under_way[-1].steps.append(closed)
+        else:
+            self.finished.append(closed)

@@ -1,0 +1,82 @@
+"""The parameters and buffers that each module of a model owns, with the comments of the lines that made them."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from shapetrace.axes import fit_axes
+from shapetrace.recorder.source import attributes_of
+from shapetrace.recorder.tensors import device_of, dtype_of, shape_of_parameter
+from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
+
+
+def describe_model(model: nn.Module, name: str = "", weights: str = "") -> ModelRecord:
+    """The model's name and size; each parameter is counted once, uninitialised ones not at all."""
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters() if not nn.parameter.is_lazy(p)]
+    return ModelRecord(
+        name or type(model).__name__,
+        type(model).__name__,
+        sum(size for size, _ in sizes),
+        sum(size for size, trainable in sizes if trainable),
+        weights,
+    )
+
+
+def describe_modules(model: nn.Module) -> list[ModuleCall]:
+    """Every module with what it owns directly, in the order of `named_modules`, as a call without steps."""
+    first = first_names(model)
+    return [describe_module(path, module, first) for path, module in model.named_modules()]
+
+
+def first_names(model: nn.Module) -> dict[int, str]:
+    """By the id of each parameter, the first full name under which the model has it."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def describe_module(path: str, module: nn.Module, first: dict[int, str]) -> ModuleCall:
+    """The module and what it owns directly; `first` are the model's `first_names`."""
+    return ModuleCall(
+        path,
+        type(module).__name__,
+        parameters=tuple(
+            _describe_parameter(path, module, name, parameter, first)
+            for name, parameter in module._parameters.items()
+            if parameter is not None
+        ),
+        buffers=tuple(
+            _describe_buffer(module, name, buffer) for name, buffer in module._buffers.items() if buffer is not None
+        ),
+    )
+
+
+def _describe_parameter(
+    path: str, module: nn.Module, name: str, parameter: nn.Parameter, first: dict[int, str]
+) -> ParameterRecord:
+    full = f"{path}.{name}" if path else name
+    shape = shape_of_parameter(parameter)
+    statement = attributes_of(type(module)).get(name)
+    known_as = first.get(id(parameter), full)
+    return ParameterRecord(
+        name,
+        shape,
+        dtype_of(parameter),
+        device_of(parameter),
+        parameter.requires_grad,
+        "" if known_as == full else known_as,
+        fit_axes(statement.readings, shape) if statement and shape is not None else (),
+        statement.comment if statement else "",
+    )
+
+
+def _describe_buffer(module: nn.Module, name: str, buffer: Tensor) -> TensorRecord:
+    statement = attributes_of(type(module)).get(name)
+    shape = shape_of_parameter(buffer) or ()
+    return TensorRecord(
+        name,
+        "buffer",
+        shape,
+        dtype_of(buffer),
+        device_of(buffer),
+        axes=fit_axes(statement.readings, shape) if statement else (),
+        comment=statement.comment if statement else "",
+    )

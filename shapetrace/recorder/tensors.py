@@ -1,0 +1,57 @@
+"""What a tensor is at this moment, as plain data that does not keep it alive."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shapetrace.trace import Shape, TensorStats
+
+Identity = tuple[int, int]
+
+
+def shape_of(tensor: Tensor) -> Shape:
+    """The sizes; of a nested tensor the number of its parts and -1 for each ragged axis."""
+    try:
+        return tuple(map(int, tensor.shape))
+    except (RuntimeError, NotImplementedError):
+        return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+
+
+def shape_of_parameter(parameter: Tensor) -> Shape | None:
+    """The sizes; None while a lazy parameter waits for its first input."""
+    return None if nn.parameter.is_lazy(parameter) else shape_of(parameter)
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """`float32`, `int64`, ..."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def device_of(tensor: Tensor) -> str:
+    """The kind of device and not its number: a trace of one machine is compared on another."""
+    return tensor.device.type
+
+
+def identity_of(tensor: Tensor) -> Identity:
+    """Which object, and how often its contents were changed; the second is 0 where torch does not count."""
+    try:
+        return id(tensor), tensor._version
+    except RuntimeError:  # made under torch.inference_mode()
+        return id(tensor), 0
+
+
+@torch.no_grad()
+def stats_of(tensor: Tensor) -> TensorStats | None:
+    """The figures of the finite entries; None where there are no values to look at."""
+    if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
+        return None
+    values = tensor.detach()
+    values = (values.abs() if values.is_complex() else values).double()
+    finite = values[values.isfinite()]
+    nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
+    if not finite.numel():
+        return TensorStats(None, None, None, None, nan, inf)
+    figures = (finite.min(), finite.max(), finite.mean(), finite.square().mean().sqrt())
+    low, high, mean, rms = (float(f"{figure.item():.6g}") for figure in figures)
+    return TensorStats(low, high, mean, rms, nan, inf)

@@ -1,0 +1,50 @@
+"""The colours, and the few ways in which names and numbers are written everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "path": "bold",
+        "class": "cyan",
+        "role": "dim",
+        "name": "default",
+        "shape": "green",
+        "axes": "blue",
+        "comment": "dim",
+        "count": "magenta",
+        "times": "yellow",
+        "flag": "yellow",
+        "bad": "bold red",
+        "good": "green",
+        "note": "dim",
+    }
+)
+
+
+def write_shape(shape: tuple[int, ...] | None) -> str:
+    """`(1, 7, 768)`; `(?)` while the sizes are not known."""
+    return "(?)" if shape is None else str(shape)
+
+
+def write_bytes(count: float) -> str:
+    """`652.3 MB`, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 tensor`, `2 tensors`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def separated(parts: Sequence[RenderableType]) -> Group:
+    """The parts with an empty line between each two."""
+    return Group(*[each for part in parts for each in ("", part)][1:])

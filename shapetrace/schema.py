@@ -1,0 +1,104 @@
+"""Traces as plain mappings and lists, and back with every field checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from shapetrace.errors import TraceFileError, suggest
+from shapetrace.trace import ModuleCall, TensorRecord, Trace
+
+FORMAT = "shapetrace/1"
+_KEYS = {"class_name": "class"}  # a field whose key would be an awkward word in a file
+_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+Row = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def to_plain(trace: Trace, row: Row = dict) -> dict[str, Any]:
+    """The trace as mappings; `row` wraps each record that belongs on one line of a file.
+
+    Fields at their default are left out. A single call stands under `call`, several under `calls`.
+    """
+    plain = {"format": FORMAT, **_mapping(trace, row)}
+    if len(trace.calls) == 1:
+        plain["call"] = plain.pop("calls")[0]
+    order = ("format", "model", "input", "predictions", "error", "call", "calls", "uncalled")
+    return {key: plain[key] for key in order if key in plain}
+
+
+def from_plain(plain: Any) -> Trace:
+    """The trace that `to_plain` made these mappings of; raises TraceFileError where a field is wrong."""
+    if not isinstance(plain, dict) or "format" not in plain:
+        raise TraceFileError("not a trace: it has no `format` line", "a trace is a YAML file that `--save` wrote")
+    if plain["format"] != FORMAT:
+        raise TraceFileError(
+            f"its format is {plain['format']!r}; this version reads {FORMAT!r}",
+            "record it again, or use the version of shapetrace that wrote it",
+        )
+    content = {key: value for key, value in plain.items() if key != "format"}
+    if "call" in content and "calls" not in content:
+        content["calls"] = [content.pop("call")]
+    trace: Trace = _record(Trace, content, "")
+    return trace
+
+
+def _mapping(record: Any, row: Row) -> dict[str, Any]:
+    found = {}
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if each.compare and value != each.default:
+            found[_KEYS.get(each.name, each.name)] = _plain(value, row)
+    return found
+
+
+def _plain(value: Any, row: Row) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item, row) for item in value]
+    if not is_dataclass(value):
+        return value
+    mapping = _mapping(value, row)
+    return mapping if isinstance(value, ModuleCall) else row(mapping)
+
+
+def _record(kind: type, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise TraceFileError(f"{where or 'the file'} is {value!r}, not a mapping of fields")
+    known = {_KEYS.get(each.name, each.name): each for each in fields(kind) if each.compare}
+    hints = _hints(kind)
+    prefix = f"{where}." if where else ""
+    for key in value:
+        if key not in known:
+            raise TraceFileError(f"{prefix}{key} is no field of a trace", suggest(str(key), known))
+    for key, each in known.items():
+        if key not in value and each.default is MISSING:
+            raise TraceFileError(f"{where or 'the file'} has no `{key}`")
+    return kind(**{known[key].name: _read(hints[known[key].name], each, prefix + key) for key, each in value.items()})
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    if get_origin(kind) is UnionType:
+        if value is None and NoneType in get_args(kind):
+            return None
+        options = [each for each in get_args(kind) if each is not NoneType]
+        is_call = isinstance(value, dict) and "module" in value
+        return _read(options[0] if len(options) == 1 else ModuleCall if is_call else TensorRecord, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise TraceFileError(f"{where} is {value!r}, not a list")
+        return tuple(_read(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _record(kind, value, where)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TraceFileError(f"{where} is {value!r}, not {_NAMES[kind]}")
+    return value
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,0 +1,87 @@
+"""A model as it is named on the command line, built and with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from shapetrace.errors import WeightsError
+from shapetrace.gpt2 import Config, Transformer
+from shapetrace.weights.loading import load_weights, read_weights
+from shapetrace.weights.presets import Preset, configure, find_preset, same_sizes
+from shapetrace.weights.pretrained import find_pretrained
+from shapetrace.weights.seeded import WithoutInitialising, draw_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model that is ready to run."""
+
+    name: str
+    model: Transformer
+    weights: str  # where the values came from, in words
+    are_trained: bool  # whether its predictions mean anything
+
+    @property
+    def config(self) -> Config:
+        return self.model.cfg
+
+
+def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:
+    """The model without any memory behind its weights: shapes only, at any size.
+
+    Raises ShapetraceError for an unknown model or setting.
+    """
+    config = configure(find_preset(name).config, settings)
+    with torch.device("meta"):
+        return Target(name, Transformer(config).eval(), "none (shapes only)", False)
+
+
+def build_target(
+    name: str,
+    settings: tuple[str, ...] = (),
+    weights: str = "auto",
+    seed: int = 0,
+    note: Callable[[str], None] = lambda text: None,
+    advance: Callable[[int], None] = lambda entries: None,
+) -> Target:
+    """The model with its weights.
+
+    weights: `auto` takes the pretrained ones where they can be had within seconds and the sizes are theirs, and else
+    draws random ones; `pretrained` insists; `random` never asks the network; anything else is the path of a safetensors
+    file. `note` is told what the reader of the result should know, `advance` the entries drawn so far.
+    Raises ShapetraceError for an unknown model or setting, WeightsError for weights that cannot be had or do not fit.
+    """
+    preset = find_preset(name)
+    config = configure(preset.config, settings)
+    with WithoutInitialising():
+        model = Transformer(config).eval()
+    file, origin = _find_weights(weights, preset, config, note)
+    if file is None:
+        draw_weights(model, seed, advance)
+        return Target(name, model, f"random (seed {seed})", False)
+    load_weights(model, read_weights(file), origin)
+    return Target(name, model, origin, True)
+
+
+def _find_weights(weights: str, preset: Preset, config: Config, note: Callable[[str], None]) -> tuple[Path | None, str]:
+    """The file that holds the weights and what to call it; no file for random ones."""
+    if weights == "random":
+        return None, ""
+    if weights not in ("auto", "pretrained"):
+        return Path(weights), Path(weights).name
+    try:
+        if not same_sizes(config, preset):
+            raise WeightsError(
+                f"no pretrained weights have these sizes, which are not {preset.name}'s",
+                "leave `--set` out, or use `--weights random`",
+            )
+        return find_pretrained(preset), f"pretrained ({preset.repositories[0]})"
+    except WeightsError as error:
+        if weights == "pretrained":
+            raise
+        note(f"{error.message}; going on with random weights")
+        return None, ""

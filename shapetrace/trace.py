@@ -1,0 +1,121 @@
+"""What a run of a module was: frozen, plain data, the same whether just recorded or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """Of the finite entries (their absolute value where complex): min, max, mean, rms; None where there are none."""
+
+    min: float | None
+    max: float | None
+    mean: float | None
+    rms: float | None
+    nan: int = 0
+    inf: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """One tensor at the moment it got its name."""
+
+    name: str
+    role: str  # input, local, output, buffer
+    shape: Shape
+    dtype: str
+    device: str = "cpu"
+    in_place: bool = False  # the same tensor as before, with changed contents
+    axes: tuple[str, ...] = ()  # one name an axis, where the source tells them
+    comment: str = ""
+    stats: TensorStats | None = None
+    # Where the line stands in a file is no part of what ran: an edit above it would change every trace.
+    source: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRecord:
+    """A parameter that a module owns directly."""
+
+    name: str
+    shape: Shape | None  # None while a lazy parameter waits for its first input
+    dtype: str = "float32"
+    device: str = "cpu"
+    trainable: bool = True
+    tied: str = ""  # the full name under which this same tensor came first
+    axes: tuple[str, ...] = ()
+    comment: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of entries, 0 while uninitialised."""
+        return 0 if self.shape is None else prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One call of a module: what it owns, and what happened in it, in order."""
+
+    module: str  # path from the root, "" for the root itself
+    class_name: str
+    note: str = ""  # why less is known of this module than of others
+    parameters: tuple[ParameterRecord, ...] = ()
+    buffers: tuple[TensorRecord, ...] = ()
+    steps: tuple[TensorRecord | ModuleCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """Which model ran; parameters are counted once however many names they have."""
+
+    name: str
+    class_name: str
+    parameters: int
+    trainable: int
+    weights: str = ""  # where the values came from
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """The text that went in, where it was text."""
+
+    text: str
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A whole run: usually one call of the root."""
+
+    model: ModelRecord
+    calls: tuple[ModuleCall, ...] = ()
+    uncalled: tuple[ModuleCall, ...] = ()  # modules that own parameters or buffers and never ran
+    input: InputRecord | None = None
+    predictions: tuple[str, ...] = ()  # the likeliest next token at each position
+    error: str = ""  # what the forward raised, if it did
+
+
+def walk_calls(call: ModuleCall) -> Iterator[ModuleCall]:
+    """The call itself and every call within it, in the order in which they began."""
+    yield call
+    for step in call.steps:
+        if isinstance(step, ModuleCall):
+            yield from walk_calls(step)
+
+
+def walk_modules(trace: Trace) -> Iterator[ModuleCall]:
+    """Every call of the trace, and after them the modules that were never called."""
+    for call in trace.calls:
+        yield from walk_calls(call)
+    yield from trace.uncalled
+
+
+def tensors_of(call: ModuleCall) -> tuple[TensorRecord, ...]:
+    """The named tensors of this call itself, without those of the modules it calls."""
+    return tuple(step for step in call.steps if isinstance(step, TensorRecord))

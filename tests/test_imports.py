@@ -1,0 +1,99 @@
+"""The architecture: which file may import which, and what stays unimported until it is needed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "shapetrace"
+
+# What each part may import of ours. A part not named here is a mistake, and so is one that does not exist.
+MAY_IMPORT = {
+    "errors": set(),
+    "trace": set(),
+    "axes": set(),
+    "parameters": {"trace"},
+    "folding": {"trace"},
+    "selection": {"errors", "parameters", "trace"},
+    "schema": {"errors", "trace"},
+    "store": {"errors", "schema", "trace"},
+    "tokens": set(),
+    "render": {"folding", "parameters", "trace"},
+    "gpt2": set(),
+    "recorder": {"axes", "trace"},
+    "weights": {"errors", "gpt2"},
+    "target": {"errors", "gpt2", "weights"},
+    "text_run": {"errors", "recorder", "target", "tokens", "trace"},
+    "__init__": {"errors", "recorder", "store", "trace"},
+    "__main__": {"cli"},
+    "cli": None,  # everything
+}
+WITHOUT_TORCH = {"errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render"}
+
+
+def part_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    """Every module that the file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_part_is_known():
+    assert {part_of(path) for path in FILES} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path):
+    part = part_of(path)
+    parts = {name.split(".")[1] for name in imports_of(path) if name.startswith("shapetrace.")} - {part}
+    assert MAY_IMPORT[part] is None or parts <= MAY_IMPORT[part]
+
+
+@pytest.mark.parametrize("part", sorted(WITHOUT_TORCH))
+def test_the_page_half_never_imports_torch(part):
+    for path in FILES:
+        if part_of(path) == part:
+            assert not {name.split(".")[0] for name in imports_of(path)} & {"torch", "transformers", "transformer_lens"}
+
+
+def modules_after(program):
+    """The modules that are loaded after the program has run in a process of its own."""
+    report = "import sys; print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", f"{program}\n{report}"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return set(ran.stderr.split())
+
+
+COMMAND = "from shapetrace.cli import main; main({!r}, standalone_mode=False)"
+HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import shapetrace",
+        COMMAND.format(["--help"]),
+        COMMAND.format(["run", "--help"]),
+        COMMAND.format(["show", str(PACKAGE.parent / "traces" / "gpt2_small.yaml")]),
+        "import shapetrace.tokens; shapetrace.tokens.encode('The cat')",
+    ],
+)
+def test_what_needs_no_torch_does_not_load_it(program):
+    assert modules_after(program) & HEAVY == set()
+
+
+def test_that_check_can_fail():
+    assert "torch" in modules_after("import shapetrace; shapetrace.record")
+    assert "torch" in modules_after(COMMAND.format(["params", "--set", "n_layers=1"]))

@@ -1,0 +1,56 @@
+"""What the README shows is what happens."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shapetrace.cli import main
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def printed_by(command):
+    words = shlex.split(command)
+    assert words[0] == "shapetrace"
+    result = CliRunner().invoke(main, words[1:])
+    assert result.exit_code == 0, result.output
+    return "\n".join(line.rstrip() for line in result.stdout.splitlines())
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_where_the_python_example_ran(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("python")
+    (tmp_path / "example.py").write_text(example)
+    exec(compile(example, str(tmp_path / "example.py"), "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.partition("\n")[0])
+def test_the_output_shown_is_the_output(block):
+    command, _, shown = block.partition("\n")
+    assert printed_by(command.removeprefix("$ ")) == shown.rstrip("\n")
+
+
+def test_the_trace_file_shown_is_the_one_written(tmp_path):
+    (shown,) = blocks("yaml")
+    assert (tmp_path / "attention.yaml").read_text().startswith(shown)
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_command_is_in_the_readme(command):
+    assert f"shapetrace {command}" in README
+
+
+def test_two_commands_set_everything_up():
+    run, test = blocks("sh")
+    assert run.endswith('shapetrace run "The cat sat on the mat"\n')
+    assert test.endswith(".venv/bin/pytest\n")
+    assert "-c constraints.txt" in run
+    assert "-c constraints.txt" in test

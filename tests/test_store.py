@@ -1,0 +1,189 @@
+"""Traces as files: one tensor a line, read back equal, and every wrong file refused by name."""
+
+import os
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shapetrace import store
+from shapetrace.errors import ShapetraceError, TraceFileError
+from shapetrace.trace import InputRecord, ModelRecord, ModuleCall, ParameterRecord, TensorRecord, TensorStats, Trace
+
+SMALL = Trace(
+    ModelRecord("toy", "Toy", 6, 3, "random (seed 0)"),
+    (
+        ModuleCall(
+            "",
+            "Toy",
+            steps=(
+                TensorRecord("tokens", "input", (1, 7), "int64", comment="token ids"),
+                ModuleCall(
+                    "embed",
+                    "Embed",
+                    parameters=(ParameterRecord("W_E", (50, 4), trainable=False, axes=("d_vocab", "d_model")),),
+                    buffers=(TensorRecord("IGNORE", "buffer", (), "float32"),),
+                    steps=(
+                        TensorRecord(
+                            "out",
+                            "local",
+                            (1, 7, 4),
+                            "float32",
+                            in_place=True,
+                            stats=TensorStats(-1.0, 2.5, None, 2.0),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    input=InputRecord("a 'b'", (50256, 1), ("<|endoftext|>", " b")),
+)
+SMALL_YAML = """\
+format: shapetrace/1
+model: {name: toy, class: Toy, parameters: 6, trainable: 3, weights: random (seed 0)}
+input: {text: a 'b', ids: [50256, 1], tokens: [<|endoftext|>, ' b']}
+call:
+  module: ''
+  class: Toy
+  steps:
+  - {name: tokens, role: input, shape: [1, 7], dtype: int64, comment: token ids}
+  - module: embed
+    class: Embed
+    parameters:
+    - {name: W_E, shape: [50, 4], trainable: false, axes: [d_vocab, d_model]}
+    buffers:
+    - {name: IGNORE, role: buffer, shape: [], dtype: float32}
+    steps:
+    - {name: out, role: local, shape: [1, 7, 4], dtype: float32, in_place: true, stats: {min: -1.0, max: 2.5, mean: null, rms: 2.0}}
+"""  # noqa: E501 - one tensor a line
+
+
+def test_one_tensor_a_line():
+    assert store.dump(SMALL) == SMALL_YAML
+
+
+def test_read_back_equal():
+    assert store.parse(SMALL_YAML) == SMALL
+
+
+def test_several_calls_stand_under_calls():
+    twice = Trace(SMALL.model, SMALL.calls * 2)
+    assert "\ncalls:\n- module: ''" in store.dump(twice)
+    assert store.parse(store.dump(twice)) == twice
+
+
+# Any text YAML can hold; surrogates and a few control characters are no text for it.
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+shapes = st.lists(st.integers(-1, 10**6), max_size=4).map(tuple)
+numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+figures = st.builds(TensorStats, numbers, numbers, numbers, numbers, st.integers(0, 9), st.integers(0, 9))
+names = st.lists(texts, max_size=3).map(tuple)
+tensors = st.builds(
+    TensorRecord, texts, texts, shapes, texts, texts, st.booleans(), names, texts, st.none() | figures, source=texts
+)
+parameters = st.builds(ParameterRecord, texts, st.none() | shapes, texts, texts, st.booleans(), texts, names, texts)
+
+
+def calls_of(steps):
+    return st.builds(
+        ModuleCall,
+        texts,
+        texts,
+        texts,
+        st.lists(parameters, max_size=2).map(tuple),
+        st.lists(tensors, max_size=2).map(tuple),
+        steps,
+    )
+
+
+modules = st.recursive(
+    calls_of(st.lists(tensors, max_size=2).map(tuple)),
+    lambda inner: calls_of(st.lists(tensors | inner, max_size=3).map(tuple)),
+    max_leaves=4,
+)
+traces = st.builds(
+    Trace,
+    st.builds(ModelRecord, texts, texts, st.integers(), st.integers(), texts),
+    st.lists(modules, max_size=3).map(tuple),
+    st.lists(modules, max_size=2).map(tuple),
+    st.none() | st.builds(InputRecord, texts, st.lists(st.integers()).map(tuple), names),
+    names,
+    texts,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(traces)
+def test_any_trace_is_read_back_equal(trace):
+    assert store.parse(store.dump(trace)) == trace
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(tensors)
+def test_a_tensor_is_one_line(tensor):
+    text = store.dump(Trace(ModelRecord("", "", 0, 0), (ModuleCall("", "", steps=(tensor,)),)))
+    assert [line for line in text.split("\n") if "role" in line] == [text.split("\n")[-2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a trace: it has no `format` line"),
+        ("a: 1", "not a trace: it has no `format` line"),
+        ("- a", "not a trace: it has no `format` line"),
+        ("format: shapetrace/2", "its format is 'shapetrace/2'; this version reads 'shapetrace/1'"),
+        ("format: shapetrace/1", "the file has no `model`"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: [1, x]"), "calls[0].steps[0].shape[1] is 'x', not a whole number"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: 7"), "calls[0].steps[0].shape is 7, not a list"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shap: [1, 7]"), "calls[0].steps[0].shap is no field of a trace"),
+        (SMALL_YAML.replace("dtype: int64, ", ""), "calls[0].steps[0] has no `dtype`"),
+        (SMALL_YAML.replace("parameters: 6", "parameters: true"), "model.parameters is True, not a whole number"),
+        (SMALL_YAML.replace("module: embed", "module: 3"), "calls[0].steps[1].module is 3, not text"),
+        (SMALL_YAML[:-60], "not readable as YAML: "),
+        ("<<<<<<< HEAD\n" + SMALL_YAML, "not readable as YAML: "),
+        (SMALL_YAML.replace("  module", "\tmodule", 1), "not readable as YAML: "),
+        ("format: !!python/object/apply:os.system [echo]", "not readable as YAML: "),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(text, message):
+    with pytest.raises(TraceFileError) as refused:
+        store.parse(text)
+    assert refused.value.message.startswith(message)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(TraceFileError, match=r"cannot read `.*none.yaml`: No such file or directory"):
+        store.load(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TraceFileError, match="is not a text file"):
+        store.load(tmp_path / "a.yaml")
+
+
+def test_nothing_is_left_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "a.yaml"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(ShapetraceError, match=r"cannot write `.*`: No space left on device"):
+        store.save(SMALL, path)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.yaml"]
+    assert path.read_text() == "old"
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ShapetraceError, match=r"cannot write `.*`: No such file or directory"):
+        store.save(SMALL, tmp_path / "none" / "a.yaml")
+
+
+def test_the_file_is_plain_yaml(tmp_path):
+    store.save(SMALL, tmp_path / "a.yaml")
+    assert yaml.safe_load((tmp_path / "a.yaml").read_text())["call"]["class"] == "Toy"
+    assert store.load(tmp_path / "a.yaml") == SMALL
