@@ -11,19 +11,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shapetrace.divergence import diff as diff
     from shapetrace.recorder import record as record
     from shapetrace.recorder import recording as recording
 
 from shapetrace.errors import ShapetraceError
+from shapetrace.report import Report
 from shapetrace.store import load, save
 from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace
 
 __all__ = [
     "ModuleCall",
     "ParameterRecord",
+    "Report",
     "ShapetraceError",
     "TensorRecord",
     "Trace",
+    "diff",
     "load",
     "record",
     "recording",
@@ -31,7 +35,7 @@ __all__ = [
 ]
 
 # What needs torch is imported when it is first used: a trace is read and shown without it.
-_LAZY = {"record": "shapetrace.recorder", "recording": "shapetrace.recorder"}
+_LAZY = {"diff": "shapetrace.divergence", "record": "shapetrace.recorder", "recording": "shapetrace.recorder"}
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ def fold_names(names: Iterable[str]) -> list[str]:
     """Names that differ in a layer's number only as one: `blocks.0.attn.mask ... blocks.11.attn.mask  x12`."""
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(_without_numbers(name), []).append(name)
+        alike.setdefault(without_numbers(name), []).append(name)
     return [each[0] if len(each) == 1 else f"{each[0]} ... {each[-1]}  x{len(each)}" for each in alike.values()]
 
 
@@ -53,12 +53,13 @@ def likeness_of(step: Step) -> Hashable:
     """Equal for two steps that differ in the numbers of their paths only, as the layers of a model do."""
     if isinstance(step, TensorRecord):
         return step
-    parameters = tuple(replace(each, tied=_without_numbers(each.tied)) for each in step.parameters)
+    parameters = tuple(replace(each, tied=without_numbers(each.tied)) for each in step.parameters)
     inner = tuple(map(likeness_of, step.steps))
-    return (_without_numbers(step.module), step.class_name, step.note, parameters, step.buffers, inner)
+    return (without_numbers(step.module), step.class_name, step.note, parameters, step.buffers, inner)
 
 
-def _without_numbers(path: str) -> str:
+def without_numbers(path: str) -> str:
+    """`blocks.11.attn` -> `blocks.#.attn`."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "#", path)
 
 

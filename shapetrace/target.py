@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Config, Transformer
-from shapetrace.weights.loading import load_weights, read_weights
+from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import Preset, configure, find_preset, same_sizes
 from shapetrace.weights.pretrained import find_pretrained
-from shapetrace.weights.seeded import WithoutInitialising, draw_weights
+from shapetrace.weights.seeded import WithoutInitialising, seeded_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +49,42 @@ def build_target(
     note: Callable[[str], None] = lambda text: None,
     advance: Callable[[int], None] = lambda entries: None,
 ) -> Target:
-    """The model with its weights.
+    """The model with its weights; see `find_weights` for what they can be.
+
+    Raises ShapetraceError for an unknown model or setting, WeightsError for weights that cannot be had or do not fit.
+    """
+    state, origin = find_weights(name, settings, weights, seed, note, advance)
+    with WithoutInitialising():
+        model = Transformer(configure(find_preset(name).config, settings)).eval()
+    model.load_state_dict(state, strict=False, assign=True)
+    return Target(name, model, origin, not origin.startswith("random"))
+
+
+def find_weights(
+    name: str,
+    settings: tuple[str, ...] = (),
+    weights: str = "auto",
+    seed: int = 0,
+    note: Callable[[str], None] = lambda text: None,
+    advance: Callable[[int], None] = lambda entries: None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[dict[str, Tensor], str]:
+    """A tensor for each parameter of the model, and where they came from in words.
 
     weights: `auto` takes the pretrained ones where they can be had within seconds and the sizes are theirs, and else
     draws random ones; `pretrained` insists; `random` never asks the network; anything else is the path of a safetensors
     file. `note` is told what the reader of the result should know, `advance` the entries drawn so far.
-    Raises ShapetraceError for an unknown model or setting, WeightsError for weights that cannot be had or do not fit.
     """
     preset = find_preset(name)
     config = configure(preset.config, settings)
-    with WithoutInitialising():
-        model = Transformer(config).eval()
-    file, origin = _find_weights(weights, preset, config, note)
+    file, origin = _find_file(weights, preset, config, note)
     if file is None:
-        draw_weights(model, seed, advance)
-        return Target(name, model, f"random (seed {seed})", False)
-    load_weights(model, read_weights(file), origin)
-    return Target(name, model, origin, True)
+        return seeded_state(config, seed, dtype, advance), f"random (seed {seed})"
+    state = fit_weights(build_on_meta(name, settings).model, read_weights(file), origin)
+    return {key: tensor.to(dtype) for key, tensor in state.items()}, origin
 
 
-def _find_weights(weights: str, preset: Preset, config: Config, note: Callable[[str], None]) -> tuple[Path | None, str]:
+def _find_file(weights: str, preset: Preset, config: Config, note: Callable[[str], None]) -> tuple[Path | None, str]:
     """The file that holds the weights and what to call it; no file for random ones."""
     if weights == "random":
         return None, ""

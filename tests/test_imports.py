@@ -20,17 +20,33 @@ MAY_IMPORT = {
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
     "tokens": set(),
-    "render": {"folding", "parameters", "trace"},
+    "render": {"folding", "parameters", "report", "selection", "trace"},
     "gpt2": set(),
     "recorder": {"axes", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
     "text_run": {"errors", "recorder", "target", "tokens", "trace"},
-    "__init__": {"errors", "recorder", "store", "trace"},
+    "__init__": {"divergence", "errors", "recorder", "report", "store", "trace"},
     "__main__": {"cli"},
+    "report": {"parameters"},
+    "reference": {"errors", "gpt2", "weights"},
+    "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
+    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "trace", "weights"},
     "cli": None,  # everything
 }
-WITHOUT_TORCH = {"errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render"}
+WITHOUT_TORCH = {
+    "errors",
+    "trace",
+    "axes",
+    "parameters",
+    "folding",
+    "selection",
+    "schema",
+    "store",
+    "tokens",
+    "render",
+    "report",
+}
 
 
 def part_of(path):

@@ -24,6 +24,11 @@ def printed_by(command):
     return "\n".join(line.rstrip() for line in result.stdout.splitlines())
 
 
+def without_noise(text):
+    """What rounding costs differs from one processor to the next: its figures, and the spaces before them, aside."""
+    return re.sub(r" +(0|\d\.\de-\d\d)(?=[ ,;.]|$)", " #", text, flags=re.M)
+
+
 @pytest.fixture(autouse=True)
 def in_a_folder_where_the_python_example_ran(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -35,7 +40,8 @@ def in_a_folder_where_the_python_example_ran(tmp_path, monkeypatch):
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.partition("\n")[0])
 def test_the_output_shown_is_the_output(block):
     command, _, shown = block.partition("\n")
-    assert printed_by(command.removeprefix("$ ")) == shown.rstrip("\n")
+    printed = printed_by(command.removeprefix("$ "))
+    assert without_noise(printed) == without_noise(shown.rstrip("\n"))
 
 
 def test_the_trace_file_shown_is_the_one_written(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
 from shapetrace.cli.run import run
 from shapetrace.cli.show import show
@@ -49,5 +50,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, params, show):
+for _command in (run, params, diff, show):
     main.add_command(_command)

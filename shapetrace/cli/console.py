@@ -33,6 +33,17 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda amount: bar.advance(task, amount)
 
 
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """A spinner on standard error while the block runs, where that is a terminal; yields what names the step."""
+    console = _console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    with console.status("") as status:
+        yield status.update
+
+
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 

@@ -24,6 +24,15 @@ set_option = click.option(
 module_option = click.option(
     "--module", metavar="PATH", help="Only this module, such as blocks.0.attn, or those that match 'blocks.*.mlp'."
 )
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of random weights.")
+weights_option = click.option(
+    "--weights",
+    default="auto",
+    show_default=True,
+    metavar="auto|pretrained|random|PATH",
+    help="auto: pretrained where they can be had within seconds, else random. PATH: a safetensors file.",
+)
+bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 expand_option = click.option("--expand", is_flag=True, help="Show every block, also where they are all alike.")
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import click
 
-from shapetrace.cli.options import depth_option, expand_option, json_option, model_option, module_option, set_option
+from shapetrace.cli.options import (
+    bos_option,
+    depth_option,
+    expand_option,
+    json_option,
+    model_option,
+    module_option,
+    seed_option,
+    set_option,
+    weights_option,
+)
 
 
 @click.command()
 @click.argument("text", default="The cat sat on the mat")
 @model_option
-@click.option(
-    "--weights",
-    default="auto",
-    show_default=True,
-    metavar="auto|pretrained|random|PATH",
-    help="auto: pretrained where they can be had within seconds, else random. PATH: a safetensors file.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of random weights.")
+@weights_option
+@seed_option
 @click.option("--meta", is_flag=True, help="Shapes only, without weights: a model of any size in a moment.")
 @set_option
-@click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
+@bos_option
 @module_option
 @depth_option(None)
 @expand_option

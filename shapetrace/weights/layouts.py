@@ -67,6 +67,36 @@ def from_hugging_face(state: Mapping[str, Tensor], n_heads: int) -> dict[str, Te
     return ours
 
 
+def to_hugging_face(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """TransformerLens weights under the names of GPT2LMHeadModel, the head not tied; takes them out of the state.
+
+    The inverse of `from_hugging_face`, bit for bit. Raises WeightsError for what has no place there, such as b_U.
+    """
+    names = {ours: theirs for theirs, ours in _OUTSIDE.items()}
+    block_names = {ours: theirs for theirs, ours in _BLOCK.items()}
+    theirs: dict[str, Tensor] = {}
+    for key in list(state):
+        layer = re.fullmatch(r"blocks\.(\d+)\.(.+)", key)
+        prefix = f"transformer.h.{layer[1]}." if layer else "transformer."
+        if key == "unembed.W_U":
+            theirs["lm_head.weight"] = state.pop(key).T
+        elif key in names:
+            theirs[prefix + names[key]] = state.pop(key)
+        elif layer and layer[2] in block_names:
+            theirs[prefix + block_names[layer[2]]] = state.pop(key)
+        elif layer and layer[2] == "attn.W_O":
+            theirs[f"{prefix}attn.c_proj.weight"] = einops.rearrange(state.pop(key), "h d m -> (h d) m")
+        elif layer and layer[2] == "attn.W_Q":
+            parts = [state.pop(f"blocks.{layer[1]}.attn.W_{each}") for each in "QKV"]
+            theirs[f"{prefix}attn.c_attn.weight"] = einops.rearrange(parts, "three h m d -> m (three h d)")
+        elif layer and layer[2] == "attn.b_Q":
+            parts = [state.pop(f"blocks.{layer[1]}.attn.b_{each}") for each in "QKV"]
+            theirs[f"{prefix}attn.c_attn.bias"] = einops.rearrange(parts, "three h d -> (three h d)")
+    if state:
+        raise WeightsError(f"Hugging Face's GPT-2 has no place for {', '.join(f'`{key}`' for key in state)}")
+    return theirs
+
+
 def _attention(key: str, part: str, tensor: Tensor, heads: int) -> dict[str, Tensor]:
     try:
         if part == "attn.c_attn.weight":

@@ -1,4 +1,4 @@
-"""Weights from a safetensors file into the modular GPT-2."""
+"""Weights from a safetensors file for the modular GPT-2."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def load_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> None:
-    """Give the model these weights, in TransformerLens or Hugging Face layout, without copying them.
+def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> dict[str, Tensor]:
+    """The weights under the model's names, one for each parameter, converted from Hugging Face's layout if need be.
 
-    Raises WeightsError, and leaves the model as it was, where a tensor is missing, of no use or of the wrong shape.
+    Raises WeightsError where a tensor is missing, of no use or of the wrong shape.
     """
     ours = from_hugging_face(state, model.cfg.n_heads) if is_hugging_face(state) else dict(state)
     # A mask of an older TransformerLens, and our own IGNORE, are constants and no weights.
@@ -57,8 +57,7 @@ def load_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> N
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
             _next_step(missing, unexpected, wanted),
         )
-    dtype = next(model.parameters()).dtype
-    model.load_state_dict({name: ours[name].to(dtype) for name in wanted}, strict=False, assign=True)
+    return {name: ours[name] for name in wanted}
 
 
 def _listed(names: list[str]) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-# Near GPT-2's own: its embeddings and projections spread by 0.05 to 0.15, its biases by 0.05 to 0.5.
-_WEIGHT_STD = 0.05
+from shapetrace.gpt2 import Config, Transformer
+
+# GPT-2's initial 0.02 at its width of 768, and wider for narrower models, so that activations are of order 1 to 10 at
+# every size; biases are drawn as wide as trained ones, for a bug in a bias that is small is hard to see.
+_WEIGHT_STD, _AT_WIDTH = 0.02, 768
 _BIAS_STD = 0.1
 _NORM_NAMES = ("w", "weight", "scale", "gamma")  # of a vector: the gain of a normalisation, which sits around 1
 
@@ -29,20 +33,31 @@ class WithoutInitialising(TorchFunctionMode):
 
 
 @torch.no_grad()
-def draw_weights(model: nn.Module, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
-    """Fill every parameter in place; each depends on the seed and its own name only.
+def draw_weights(model: Transformer, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
+    """Fill every parameter in place; each depends on the seed, its own name and its sizes only.
 
     `advance` is told after each parameter how many entries were drawn.
     """
+    std = _WEIGHT_STD * math.sqrt(_AT_WIDTH / model.cfg.d_model)
     for name, parameter in model.named_parameters():
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-        _draw(name.rpartition(".")[2], parameter, generator)
+        _draw(name.rpartition(".")[2], parameter, std, generator)
         advance(parameter.numel())
 
 
-def _draw(name: str, parameter: Tensor, generator: torch.Generator) -> None:
+def seeded_state(
+    config: Config, seed: int, dtype: torch.dtype = torch.float32, advance: Callable[[int], None] = lambda entries: None
+) -> dict[str, Tensor]:
+    """Random weights of the modular GPT-2 under TransformerLens names, drawn in float32 whatever the dtype."""
+    with WithoutInitialising():
+        model = Transformer(config)
+    draw_weights(model, seed, advance)
+    return {name: parameter.detach().to(dtype) for name, parameter in model.named_parameters()}
+
+
+def _draw(name: str, parameter: Tensor, weight_std: float, generator: torch.Generator) -> None:
     is_bias = parameter.ndim < 2 or name.startswith("b")
-    parameter.normal_(std=_BIAS_STD if is_bias else _WEIGHT_STD, generator=generator)
+    parameter.normal_(std=_BIAS_STD if is_bias else weight_std, generator=generator)
     if parameter.ndim == 1 and name in _NORM_NAMES:
         parameter.add_(1)

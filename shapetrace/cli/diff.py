@@ -1,0 +1,90 @@
+"""shapetrace diff: a model beside transformer_lens."""
+
+from __future__ import annotations
+
+import click
+
+from shapetrace.cli.options import (
+    bos_option,
+    expand_option,
+    json_option,
+    model_option,
+    seed_option,
+    set_option,
+    weights_option,
+)
+
+
+@click.command()
+@click.argument("text", default="The cat sat on the mat")
+@model_option
+@weights_option
+@seed_option
+@set_option
+@bos_option
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="Precision of both sides; float64 tells the smallest slip from rounding.",
+)
+@click.option("--rtol", type=click.FloatRange(min=0), help="Largest relative difference that counts as equal.")
+@click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
+@click.option("--head", default=0, show_default=True, help="The head whose pattern `--module` shows.")
+@expand_option
+@json_option
+@click.pass_context
+def diff(
+    context: click.Context,
+    text: str,
+    model: str,
+    weights: str,
+    seed: int,
+    settings: tuple[str, ...],
+    no_bos: bool,
+    dtype: str,
+    rtol: float | None,
+    module: str | None,
+    head: int,
+    expand: bool,
+    as_json: bool,
+) -> None:
+    """Compare every module with transformer_lens on TEXT.
+
+    Exits with 0 where everything matches, with 1 where something differs or a parameter got no weights.
+
+    \b
+    shapetrace diff "The cat sat on the mat"
+    shapetrace diff --module blocks.0.attn --head 3
+    shapetrace diff --dtype float64 --set n_layers=2
+    """
+    import json
+
+    import torch
+
+    from shapetrace.cli.console import note, progress, show_result, steps
+    from shapetrace.render.report import render_module, render_report
+    from shapetrace.report import narrow, to_plain
+    from shapetrace.selection import match_paths
+    from shapetrace.target import build_on_meta, find_weights
+    from shapetrace.text_diff import diff_text, pattern_of
+    from shapetrace.text_run import tokenize
+
+    target = build_on_meta(model, settings)
+    given = tokenize(text, target, bos=not no_bos)
+    if module is not None:
+        match_paths(module, [path for path, _ in target.model.named_modules()])
+    total = sum(parameter.numel() for parameter in target.model.parameters())
+    with progress(f"drawing {model}'s weights", total) as advance:
+        state, origin = find_weights(model, settings, weights, seed, note, advance, getattr(torch, dtype))
+    with steps() as say:
+        result = diff_text(target.config, state, origin, given, rtol, say)
+    report = narrow(result.report, module) if module is not None else result.report
+    if as_json:
+        click.echo(json.dumps(to_plain(report)))
+    elif module is not None:
+        show_result(render_module(report, module, result.trace, pattern_of(result, module, head), given.tokens, head))
+    else:
+        show_result(render_report(report, expand))
+    context.exit(0 if report.ok else 1)

@@ -1,0 +1,5 @@
+"""Which tensor goes wrong first beside a reference, and why."""
+
+from shapetrace.divergence.verdict import diff
+
+__all__ = ["diff"]

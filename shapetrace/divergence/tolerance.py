@@ -1,0 +1,63 @@
+"""How far apart two tensors are, and whether that is more than rounding.
+
+What rounding costs was measured between a hand-written GPT-2 and transformer_lens 3.9 and 4.3, at scales of 1 to 3000.
+In float32 it is at most 2.1e-6 of the largest value for a module fed the reference's input, and 5.1e-6 from token ids
+to logits; in float64 3.9e-15 and 1.7e-14; in float16 2.3e-3, in bfloat16 1.8e-2. The smallest real bugs cost 1e-4.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from shapetrace.report import Difference
+
+# By dtype: relative tolerance for a module fed the reference's input, and from token ids.
+_TOLERANCES = {
+    torch.float64: (4e-14, 1e-13),
+    torch.float32: (2e-5, 5e-5),
+    torch.float16: (1e-2, 2e-2),
+    torch.bfloat16: (5e-2, 1e-1),
+}
+
+
+def tolerance_of(dtype: torch.dtype, isolated: bool) -> float:
+    """The largest relative difference that is still rounding; other dtypes are compared as float32."""
+    return _TOLERANCES.get(dtype, _TOLERANCES[torch.float32])[0 if isolated else 1]
+
+
+def measure(yours: Tensor, reference: Tensor, rtol: float, visible: Tensor | None = None) -> Difference:
+    """Compare two tensors of equal shape, in float64, where `visible` is True.
+
+    A nan or an infinity on one side only, or of another sign, is a difference without measure: inf.
+    """
+    if yours.shape != reference.shape:
+        return Difference(math.inf, math.inf, scale_of(reference), False)
+    mine, theirs = yours.detach().double(), reference.detach().double()
+    if visible is not None:
+        visible = visible.expand_as(theirs)
+        mine, theirs = mine[visible], theirs[visible]
+    finite = mine.isfinite() & theirs.isfinite()
+    same_elsewhere = torch.equal(
+        mine[~finite].nan_to_num(0, 1, -1), theirs[~finite].nan_to_num(0, 1, -1)
+    ) and torch.equal(mine.isnan(), theirs.isnan())
+    scale = scale_of(theirs)
+    if not same_elsewhere:
+        return Difference(math.inf, math.inf, scale, False)
+    largest = (mine[finite] - theirs[finite]).abs().max().item() if finite.any() else 0.0
+    relative = largest / scale if scale else (math.inf if largest else 0.0)
+    return Difference(largest, relative, scale, relative <= rtol)
+
+
+def scale_of(tensor: Tensor) -> float:
+    """The largest finite absolute value; 0 where there is none."""
+    values = tensor.detach().double().abs()
+    values = values[values.isfinite()]
+    return float(values.max().item()) if values.numel() else 0.0
+
+
+def visible_scores(reference_scores: Tensor) -> Tensor:
+    """Where attention scores are not masked: -inf and the dtype's lowest value are the reference's ways to mask."""
+    return reference_scores > torch.finfo(reference_scores.dtype).min

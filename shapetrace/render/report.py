@@ -1,0 +1,197 @@
+"""What a diff found, as a person reads it: keys, modules, logits, predictions, and the verdict in one sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shapetrace.folding import fold_names, without_numbers
+from shapetrace.render.attention import render_pattern
+from shapetrace.render.theme import count_of, separated
+from shapetrace.render.tree import render_trees
+from shapetrace.report import END_TO_END, ISOLATED, Difference, Divergence, ModuleRow, Report
+from shapetrace.selection import select_modules
+from shapetrace.trace import Trace
+
+_CONTEXT = 4  # activations shown before the first one that is wrong
+
+
+def render_report(report: Report, expand: bool = False) -> RenderableType:
+    """The whole screen of `diff`."""
+    parts = [_head(report), _modules(report.modules, expand), _tensors(report), _logits(report)]
+    if report.predictions:
+        parts.append(_predictions(report))
+    if report.remarks:
+        parts.append(Group(*(Text(f"remark: {remark}", "note") for remark in report.remarks)))
+    if report.first_divergence:
+        parts.append(_divergence(report, report.first_divergence))
+    parts.append(Text(write_verdict(report), "good" if report.ok else "bad"))
+    return separated(parts)
+
+
+def write_verdict(report: Report) -> str:
+    """One sentence."""
+    if report.first_divergence:
+        row = report.first_divergence.row
+        where = f", {row.line}" if row.line else ""
+        return f"First divergence: {row.module or 'the model'}'s {row.tensor}, your `{row.yours}`{where}."
+    absent = [*report.keys.missing, *report.keys.mismatched]
+    if absent:
+        return f"The values agree, but {count_of(len(absent), 'parameter')} of yours got no weights from the reference."
+    wrong = [row for row in report.modules if not row.difference.ok]
+    if wrong:
+        return f"Every tensor agrees, but {wrong[0].module} differs when it is fed the reference's input."
+    worst = max((row.difference.relative for row in report.modules if row.mode == ISOLATED), default=0.0)
+    end = max((row.difference.relative for row in report.modules if row.mode == END_TO_END), default=0.0)
+    return f"Everything matches: every module within {worst:.1e} of its scale, end to end within {end:.1e}."
+
+
+def render_module(
+    report: Report,
+    path: str,
+    trace: Trace,
+    pattern: Sequence[Sequence[float]] | None,
+    tokens: Sequence[str],
+    head: int,
+) -> RenderableType:
+    """What `diff --module` shows: the module's parameters and trace, a head's pattern, and how far it is off."""
+    parts = render_trees(select_modules(trace, path))
+    if pattern is not None:
+        parts.append(render_pattern(pattern, tokens, f"head {head} attention pattern"))
+    parts.append(_module_difference(report, path))
+    if report.first_divergence:
+        parts.append(_divergence(report, report.first_divergence))
+    return separated(parts)
+
+
+def _module_difference(report: Report, path: str) -> RenderableType:
+    words = {ISOLATED: "fed the reference's input", END_TO_END: "from token ids only"}
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in report.modules:
+        if row.module == path:
+            style = "good" if row.difference.ok else "bad"
+            figures = f"{_number(row.difference.max_abs_diff)}  (relative {_number(row.difference.relative)})"
+            table.add_row(words[row.mode], figures, Text("ok" if row.difference.ok else "differs", style))
+    return Group(Text(f"max abs diff vs {report.reference}, weights {report.weights}"), table)
+
+
+def _head(report: Report) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_row(Text("reference", "note"), report.reference)
+    grid.add_row(Text("weights", "note"), f"{report.weights}, the same on both sides")
+    keys = report.keys
+    counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"
+    grid.add_row(Text("state_dict", "note"), Text(counts, "bad" if keys.missing or keys.mismatched else "default"))
+    for title, names, style in (
+        ("missing", keys.missing, "bad"),
+        ("unexpected", keys.unexpected, "flag"),
+        ("wrong shape", keys.mismatched, "bad"),
+        ("other values", keys.different, "bad"),
+        ("only yours, and constant", keys.buffers, "note"),
+    ):
+        if names:
+            grid.add_row("", Text(f"{title}: ", "note").append(", ".join(fold_names(names)), style))
+    return grid
+
+
+def _modules(rows: Sequence[ModuleRow], expand: bool) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="note")
+    table.add_column("module", no_wrap=True)
+    for title in ("isolated", "relative", "end to end", "relative", "scale"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    by_path: dict[str, dict[str, Difference]] = {}
+    for row in rows:
+        by_path.setdefault(row.module, {})[row.mode] = row.difference
+    for paths in _alike(by_path, expand):
+        isolated, end = (_worst(by_path[path].get(mode) for path in paths) for mode in (ISOLATED, END_TO_END))
+        verdict = _verdict(isolated, end)
+        scale = max(each.scale for path in paths for each in by_path[path].values())
+        style = {"ok": "good", "follows": "flag"}.get(verdict, "bad")
+        table.add_row(_folded(paths), *_figures(isolated), *_figures(end), f"{scale:.2g}", Text(verdict, style))
+    caption = "max abs diff and relative diff of each module's output, fed the reference's input (isolated) and from "
+    return Group(Text(f"{caption}token ids only (end to end)", "note"), "", table)
+
+
+def _alike(by_path: dict[str, dict[str, Difference]], expand: bool) -> list[list[str]]:
+    """Paths that differ in their layer only and have the same verdict."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for path, modes in by_path.items():
+        verdict = _verdict(modes.get(ISOLATED), modes.get(END_TO_END))
+        alike.setdefault((path if expand else without_numbers(path), verdict), []).append(path)
+    return list(alike.values())
+
+
+def _verdict(isolated: Difference | None, end: Difference | None) -> str:
+    """`follows`: right by itself, wrong because of what it was given."""
+    if isolated is not None and not isolated.ok:
+        return "differs"
+    if end is not None and not end.ok:
+        return "differs" if isolated is None else "follows"
+    return "ok"
+
+
+def _worst(differences: Iterable[Difference | None]) -> Difference | None:
+    return max((each for each in differences if each is not None), key=lambda each: each.relative, default=None)
+
+
+def _folded(paths: Sequence[str]) -> str:
+    """`blocks.0..11.attn`."""
+    if len(paths) == 1:
+        return paths[0]
+    parts = zip(*(path.split(".") for path in (paths[0], paths[-1])), strict=True)
+    return ".".join(first if first == last else f"{first}..{last}" for first, last in parts)
+
+
+def _figures(difference: Difference | None) -> tuple[str, str]:
+    return ("", "") if difference is None else (_number(difference.max_abs_diff), _number(difference.relative))
+
+
+def _number(number: float) -> str:
+    return "0" if number == 0 else "inf" if math.isinf(number) else f"{number:.1e}"
+
+
+def _tensors(report: Report) -> RenderableType:
+    compared = [row.difference for row in report.tensors if row.difference is not None]
+    wrong = sum(not each.ok for each in compared)
+    line = f"{count_of(len(compared), 'tensor')} inside them compared: "
+    if wrong:
+        return Text(f"{line}{wrong} differ", "bad")
+    return Text(f"{line}all within {_number(max((each.relative for each in compared), default=0.0))} of their scale")
+
+
+def _logits(report: Report) -> RenderableType:
+    if report.logits is None:
+        return Text("logits: yours returned no tensor", "bad")
+    figures = (
+        f"logits: max abs diff {_number(report.logits.max_abs_diff)}, relative {_number(report.logits.relative)}; "
+    )
+    same = "the same" if report.same_argmax else "not the same"
+    return Text(f"{figures}{same} argmax at every position")
+
+
+def _predictions(report: Report) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="note")
+    for title in ("token", "yours says next", "reference says next"):
+        table.add_column(title, no_wrap=True)
+    for each in report.predictions:
+        style = "good" if each.yours == each.reference else "bad"
+        table.add_row(repr(each.token), Text(repr(each.yours), style), Text(repr(each.reference)))
+    return table
+
+
+def _divergence(report: Report, divergence: Divergence) -> RenderableType:
+    """The activations just before the first wrong one, that one, and why."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    at = report.tensors.index(divergence.row)
+    for row in report.tensors[max(0, at - _CONTEXT) : at + 1]:
+        if row.difference is not None:
+            mark = Text("ok", "good") if row.difference.ok else Text("differs", "bad")
+            table.add_row(mark, row.reference, row.yours, _number(row.difference.relative), Text(row.line, "note"))
+    after = sum(row.difference is not None and not row.difference.ok for row in report.tensors[at + 1 :])
+    rest = [Text(f"and {count_of(after, 'tensor')} after it", "note")] if after else []
+    return Group(table, *rest, "", Text("why: ", "note").append(divergence.cause.detail, "default"))

@@ -1,0 +1,424 @@
+"""Our GPT-2 beside the installed transformer_lens, whole and with one thing wrong."""
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import shapetrace
+from shapetrace.cli import main
+from shapetrace.divergence.keys import compare_keys, holding
+from shapetrace.divergence.observation import observe
+from shapetrace.gpt2 import MLP, Attention, Config, LayerNorm, Transformer, TransformerBlock
+from shapetrace.reference import build_reference
+from shapetrace.reference.lens import installed_version
+from shapetrace.reference.reference import activation_names
+from shapetrace.report import Report, to_plain
+from shapetrace.weights.layouts import from_hugging_face, to_hugging_face
+from shapetrace.weights.seeded import seeded_state
+
+# Sizes that are all different, so that no two axes can be taken for each other.
+TINY = Config(n_layers=3, d_model=40, n_heads=5, d_head=8, d_mlp=160, d_vocab=101, n_ctx=16)
+TOKENS = torch.tensor([[100, 3, 1, 4, 1, 5, 9], [100, 2, 6, 5, 3, 5, 8]])
+GENERATION = int(installed_version().split(".")[0])
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return build_reference(TINY, seeded_state(TINY, 0), "random (seed 0)")
+
+
+@pytest.fixture(scope="module")
+def double_reference():
+    return build_reference(TINY, seeded_state(TINY, 0, torch.float64), "random (seed 0)")
+
+
+def model_with(change=lambda model: None, dtype=torch.float32):
+    """A GPT-2 of ours in which something was changed."""
+    torch.manual_seed(1)
+    model = Transformer(TINY).eval().to(dtype)
+    change(model)
+    return model
+
+
+def diff_of(model, reference, **options):
+    return shapetrace.diff(model, TOKENS, reference, load=True, **options)
+
+
+def wrong_in(report):
+    """The modules that differ when fed the reference's input, and the tensors that differ from token ids."""
+    modules = [row.module for row in report.modules if row.mode == "isolated" and not row.difference.ok]
+    return modules, [row.reference for row in report.tensors if row.difference and not row.difference.ok]
+
+
+def first_of(report):
+    row = report.first_divergence.row
+    return row.reference, row.yours, row.line.partition(":")[0], report.first_divergence.cause.kind
+
+
+def test_everything_matches(reference):
+    report = diff_of(model_with(), reference)
+    assert wrong_in(report) == ([], [])
+    assert (report.ok, report.first_divergence, report.same_argmax, report.remarks) == (True, None, True, ())
+    assert [row.reference for row in report.tensors] == activation_names(3)
+    assert len(report.modules) == 2 * len(
+        [name for name, _ in model_with().named_modules() if name not in ("", "blocks")]
+    )
+    assert max(row.difference.max_abs_diff for row in report.modules if row.mode == "isolated") < 1e-4
+    assert report.logits.max_abs_diff < 1e-3
+    assert max(row.difference.scale for row in report.modules) < 12
+
+
+def test_the_state_dict_report_of_each_generation(reference):
+    keys = diff_of(model_with(), reference).keys
+    masks = tuple(f"blocks.{layer}.attn.mask" for layer in range(3))
+    constants = tuple(f"blocks.{layer}.attn.IGNORE" for layer in range(3))
+    assert keys.missing == keys.mismatched == keys.different == ()
+    if GENERATION == 3:
+        assert (keys.loaded, keys.unexpected, keys.buffers) == (54 + 3, masks, ())
+    else:
+        assert (keys.loaded, keys.unexpected, keys.buffers) == (54, (), constants)
+
+
+def test_float64_tells_more(double_reference):
+    report = diff_of(model_with(dtype=torch.float64), double_reference)
+    assert report.ok
+    assert report.logits.relative < 1e-13
+
+    def slip(model):
+        model.blocks[2].ln1.cfg = Config(**{**vars(TINY), "layer_norm_eps": 1.001e-5})
+
+    assert (
+        diff_of(model_with(slip, torch.float64), double_reference).first_divergence.row.reference
+        == "blocks.2.ln1.hook_scale"
+    )
+
+
+def test_one_weight_perturbed(reference):
+    model = model_with()
+    model.load_state_dict(reference.state(), strict=False)
+    assert shapetrace.diff(model, TOKENS, reference).ok
+    with torch.no_grad():
+        model.blocks[1].attn.W_V[2, 3, 4] += 0.5
+    report = shapetrace.diff(model, TOKENS, reference)
+    assert report.keys.different == ("blocks.1.attn.W_V",)
+    assert first_of(report) == ("blocks.1.attn.hook_v", "blocks.1.attn.v", "attention.py", "weights")
+    assert report.first_divergence.cause.detail == "`blocks.1.attn.W_V` holds other values than the reference's."
+    assert wrong_in(report)[0] == ["blocks.1.attn", "blocks.1"]
+
+
+class RenamedMLP(MLP):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.W_ln = self.W_in
+        del self.W_in
+
+    def forward(self, x):
+        self.W_in = self.W_ln
+        out = super().forward(x)
+        del self.W_in
+        return out
+
+
+def test_one_key_renamed(reference):
+    def rename(model):
+        model.blocks[1].mlp = RenamedMLP(TINY)
+
+    report = diff_of(model_with(rename), reference)
+    assert report.keys.missing == ("blocks.1.mlp.W_ln",)
+    assert "blocks.1.mlp.W_in" in report.keys.unexpected
+    assert first_of(report)[0::3] == ("blocks.1.mlp.hook_pre", "weights")
+    assert report.first_divergence.cause.detail == (
+        "`blocks.1.mlp.W_ln` was never loaded: the reference has no tensor of that name."
+    )
+
+
+def test_one_shape_wrong(reference):
+    def widen(model):
+        model.blocks[0].mlp.W_in = nn.Parameter(torch.ones(40, 161))
+        model.blocks[0].mlp.b_in = nn.Parameter(torch.ones(161))
+        model.blocks[0].mlp.W_out = nn.Parameter(torch.ones(161, 40))
+
+    report = diff_of(model_with(widen), reference)
+    assert report.keys.mismatched == (
+        "blocks.0.mlp.W_in: yours (40, 161), reference (40, 160)",
+        "blocks.0.mlp.b_in: yours (161,), reference (160,)",
+        "blocks.0.mlp.W_out: yours (161, 40), reference (160, 40)",
+    )
+    assert first_of(report)[0::3] == ("blocks.0.mlp.hook_pre", "weights")
+    assert report.first_divergence.row.difference.max_abs_diff == math.inf
+    assert to_plain(report)["first_divergence"]["max_abs_diff"] is None
+
+
+class ExactGelu(MLP):
+    def forward(self, x):
+        pre = x @ self.W_in + self.b_in
+        post = nn.functional.gelu(pre)
+        return post @ self.W_out + self.b_out
+
+
+class NoKeyBias(Attention):
+    def forward(self, x):
+        self.b_K = nn.Parameter(torch.zeros_like(self.b_K))
+        return super().forward(x)
+
+
+class FiniteMask(Attention):
+    def apply_causal_mask(self, attn_scores):
+        mask = torch.ones_like(attn_scores[0, 0]).triu(1).bool()
+        return attn_scores.masked_fill(mask, -1e5)
+
+
+class UnbiasedNorm(LayerNorm):
+    def forward(self, residual):
+        residual_std = (residual.var(-1, keepdim=True) + self.cfg.layer_norm_eps).sqrt()
+        residual = (residual - residual.mean(-1, keepdim=True)) / residual_std
+        return residual * self.w + self.b
+
+
+class InPlaceBlock(TransformerBlock):
+    def forward(self, resid_pre):
+        resid_pre += self.attn(self.ln1(resid_pre))
+        resid_pre += self.mlp(self.ln2(resid_pre))
+        return resid_pre
+
+
+class NanMLP(MLP):
+    def forward(self, x):
+        out = super().forward(x)
+        out[0, 0, 0] = math.nan
+        return out
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "first", "modules"),
+    [
+        ("blocks.1.mlp", ExactGelu, "blocks.1.mlp.hook_post", ["blocks.1.mlp", "blocks.1"]),
+        ("blocks.2.ln2", UnbiasedNorm, "blocks.2.ln2.hook_scale", ["blocks.2.ln2", "blocks.2"]),
+        ("ln_final", UnbiasedNorm, "ln_final.hook_scale", ["ln_final"]),
+        ("blocks.0.mlp", NanMLP, "blocks.0.hook_mlp_out", ["blocks.0.mlp", "blocks.0"]),
+    ],
+)
+def test_one_module_broken(path, module, first, modules, reference):
+    def change(model):
+        model.set_submodule(path, module(TINY))
+
+    report = diff_of(model_with(change), reference)
+    assert not report.ok
+    assert (wrong_in(report)[0], report.first_divergence.row.reference) == (modules, first)
+    assert report.first_divergence.row.line.startswith("test_divergence.py:")
+    assert report.first_divergence.cause.kind == "unknown"
+    assert report.first_divergence.cause.detail.startswith("Furthest apart at [")
+
+
+def test_a_missing_key_bias_shows_in_no_output(reference):
+    def change(model):
+        model.blocks[1].attn = NoKeyBias(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert wrong_in(report) == ([], ["blocks.1.attn.hook_k", "blocks.1.attn.hook_attn_scores"])
+    assert report.same_argmax
+    assert not report.ok
+
+
+def test_a_finite_mask_is_a_remark(reference):
+    def change(model):
+        for block in model.blocks:
+            block.attn = FiniteMask(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert report.ok
+    assert report.remarks == (
+        "masked scores are -100000 and not -inf "
+        "(blocks.0.attn.hook_attn_scores ... blocks.2.attn.hook_attn_scores  x3); the pattern is the same",
+    )
+
+
+def test_code_that_works_in_place_disturbs_neither_side(reference):
+    def change(model):
+        for layer in range(3):
+            model.blocks[layer] = InPlaceBlock(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert wrong_in(report)[0] == []
+    assert report.ok
+    assert report.remarks == ("not seen in yours: blocks.0.hook_resid_mid ... blocks.2.hook_resid_mid  x3",)
+
+
+def test_the_model_has_its_own_weights_afterwards(reference):
+    model = model_with()
+    before = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
+    report = diff_of(model, reference)
+    assert report.keys.different == ()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        assert tensor is before[name][0]
+        assert torch.equal(tensor, before[name][1])
+
+
+def test_weights_are_lent_and_not_copied(reference):
+    model, state = model_with(), reference.state()
+    with holding(model, state):
+        assert all(
+            model.state_dict()[name].data_ptr() == state[name].data_ptr()
+            for name in state
+            if name in model.state_dict()
+        )
+        assert not model.unembed.b_U.requires_grad
+        assert compare_keys(model, state).different == ()
+    assert len(compare_keys(model, state).different) == 54
+
+
+def test_without_a_reference_one_is_built_at_the_models_sizes():
+    model = model_with()
+    report = shapetrace.diff(model, TOKENS, seed=3)
+    assert (report.ok, report.weights) == (True, "random (seed 3)")
+    assert report.reference == f"transformer_lens {installed_version()}"
+    del model.cfg
+    assert shapetrace.diff(model, TOKENS).ok
+
+
+def test_a_model_in_no_known_layout():
+    with pytest.raises(shapetrace.ShapetraceError, match=r"Linear has no parameter `embed.W_E`, `pos_embed.W_pos`"):
+        shapetrace.diff(nn.Linear(2, 2), TOKENS)
+
+
+def test_rtol_overrides(reference):
+    def change(model):
+        model.blocks[1].mlp = ExactGelu(TINY)
+
+    assert diff_of(model_with(change), reference, rtol=0.1).ok
+    assert not diff_of(model_with(), reference, rtol=0.0).ok
+
+
+def test_what_is_observed_is_a_copy():
+    class Toy(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            z = y
+            y.zero_()
+            return y
+
+    seen = observe(Toy(), torch.ones(2))
+    assert [(each.name, each.value.tolist()) for each in seen.tensors] == [
+        *(("x", [1, 1]), ("y", [2, 2]), ("z", [2, 2]), ("y", [0, 0]), ("z", [0, 0])),
+    ]
+    assert seen.outputs[""].value.tolist() == [0, 0]
+    assert seen.tensors[1].value is seen.tensors[2].value
+
+
+def test_the_reference_is_the_same_twice(reference):
+    one, other = reference.run(TOKENS), reference.run(TOKENS)
+    assert list(one.activations) == activation_names(3)
+    assert all(torch.equal(one.activations[name], other.activations[name]) for name in one.activations)
+    assert one.logits.shape == (2, 7, 101)
+
+
+def test_layouts_round_trip_bit_for_bit():
+    state = seeded_state(TINY, 0)
+    state["unembed.b_U"] = torch.zeros(101)
+    theirs = to_hugging_face({key: tensor for key, tensor in state.items() if key != "unembed.b_U"})
+    back = from_hugging_face(theirs, TINY.n_heads)
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[key], state[key]) for key in state)
+
+
+SET = [
+    word
+    for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx")
+    for word in ("--set", f"{name}={getattr(TINY, name)}")
+]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["diff", "The cat", *SET, "--weights", "random", *arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def test_the_command():
+    printed = run().stdout
+    headings = [
+        "reference ",
+        "state_dict ",
+        "module ",
+        "63 tensors inside them compared",
+        "logits: ",
+        "Everything matches: ",
+    ]
+    assert sorted(headings, key=printed.index) == headings
+    assert "blocks.0..2.attn" in printed
+
+
+def test_the_command_as_json():
+    plain = json.loads(run("--json").stdout)
+    assert list(plain) == [
+        *("reference", "weights", "state_dict", "modules", "tensors", "logits", "first_divergence"),
+        *("remarks", "predictions", "ok"),
+    ]
+    assert plain["modules"][0] == {
+        **{"module": "embed", "mode": "isolated", "max_abs_diff": 0.0, "relative": 0.0},
+        **{"scale": plain["modules"][0]["scale"], "ok": True},
+    }
+    q = next(each for each in plain["tensors"] if each["reference"] == "blocks.1.attn.hook_q")
+    assert {key: value for key, value in q.items() if key not in ("max_abs_diff", "relative")} == {
+        **{"reference": "blocks.1.attn.hook_q", "module": "blocks.1.attn", "tensor": "q"},
+        **{"yours": "blocks.1.attn.q", "ok": True},
+    }
+    assert (plain["logits"]["same_argmax"], plain["first_divergence"], plain["ok"]) == (True, None, True)
+
+
+def test_the_command_exits_with_1_where_something_differs():
+    result = run("--rtol", "0", code=1)
+    assert "First divergence: " in result.stdout
+
+
+def test_one_module():
+    printed = run("--module", "blocks.1.attn", "--head", "4").stdout
+    parts = [
+        "parameters of blocks.1.attn",
+        "├─                       q",
+        "head 4 attention pattern",
+        "fed the reference's input",
+    ]
+    assert sorted(parts, key=printed.index) == parts
+    assert "query / key  <BOS>   The   cat" in printed
+    assert "      <BOS>   1.00  0.00  0.00" in printed
+    rows = json.loads(run("--module", "blocks.1.attn", "--json").stdout)["modules"]
+    assert [(row["module"], row["mode"]) for row in rows] == [
+        ("blocks.1.attn", "isolated"),
+        ("blocks.1.attn", "end_to_end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--module", "blocks.9"], "error: no module `blocks.9` in this model"),
+        (["--module", "blocks.1.attn", "--head", "5"], "error: blocks.1.attn has 5 heads, 0 to 4, and no head 5"),
+        (["--rtol", "-1"], "Usage: main diff [OPTIONS] [TEXT]"),
+        (["--dtype", "float8"], "Usage: main diff [OPTIONS] [TEXT]"),
+    ],
+)
+def test_bad_input(arguments, message):
+    result = run(*arguments, code=2)
+    assert (result.stdout, result.stderr.startswith(message)) == ("", True), result.stderr
+
+
+def test_heads_that_do_not_make_up_the_width():
+    if GENERATION == 3:
+        run("--set", "d_head=4")
+    else:
+        message = (
+            f"error: transformer_lens {installed_version()} has no GPT-2 with n_heads * d_head = 20 and d_model = 40"
+        )
+        assert run("--set", "d_head=4", code=2).stderr.startswith(message)
+
+
+def test_reports_are_values(reference):
+    report = diff_of(model_with(), reference)
+    assert isinstance(report, Report)
+    assert copy.deepcopy(report) == report == diff_of(model_with(), reference)
