@@ -12,6 +12,7 @@ Axes = tuple[str, ...]
 
 # One axis: a name, a size, or arithmetic of both, such as `3 * n_embd`, `C // n_head`, `T+1`; or a group `(h d)`.
 _AXIS = re.compile(r"[A-Za-z_][\w.]*(?:\s*(?:\*|//?|\+|-)\s*[\w.]+)*|\d+(?:\s*(?:\*|//?|\+|-)\s*[\w.]+)*")
+_OPENING = re.compile(r"(?:of )?(?:shape)?:?\s*", re.I)
 _LISTED = re.compile(r"\(([^()]*)\)|\[([^\[\]]*)\]")
 
 
@@ -22,8 +23,13 @@ def axes_in_comment(comment: str) -> list[Axes]:
     `(B, nh, T, hs) x (B, nh, hs, T) -> (B, nh, T, T)` -> the last group, then the others
     `[B, T]` -> [("B", "T")]; `scores (not yet scaled)` -> []
     """
-    groups = [first or second for first, second in _LISTED.findall(comment)]
-    lists = [axes for axes in map(_split_list, groups) if axes]
+    lists = [
+        axes
+        for found in _LISTED.finditer(comment)
+        if (axes := _split_list(found[1] or found[2] or ""))
+        # One word in parentheses is most often prose, as in `TODO(me)`, but at the start of a comment.
+        and (len(axes) > 1 or _OPENING.fullmatch(comment[: found.start()]))
+    ]
     return lists[-1:] + lists[:-1] if "->" in comment else lists
 
 

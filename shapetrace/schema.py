@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from shapetrace.errors import TraceFileError, suggest
-from shapetrace.trace import ModuleCall, TensorRecord, Trace
+from shapetrace.trace import ModuleCall, TensorRecord, Trace, tensors_of, walk_modules
 
 FORMAT = "shapetrace/1"
 _KEYS = {"class_name": "class"}  # a field whose key would be an awkward word in a file
@@ -23,11 +23,16 @@ def to_plain(trace: Trace, row: Row = dict) -> dict[str, Any]:
 
     Fields at their default are left out. A single call stands under `call`, several under `calls`.
     """
-    plain = {"format": FORMAT, **_mapping(trace, row)}
+    plain = {"format": FORMAT, **_mapping(trace, row), "tensors": count_tensors(trace)}
     if len(trace.calls) == 1:
         plain["call"] = plain.pop("calls")[0]
-    order = ("format", "model", "input", "predictions", "error", "call", "calls", "uncalled")
+    order = ("format", "model", "input", "predictions", "error", "tensors", "call", "calls", "uncalled")
     return {key: plain[key] for key in order if key in plain}
+
+
+def count_tensors(trace: Trace) -> int:
+    """The named tensors, parameters and buffers: a file tells their number, so that one that was cut off is noticed."""
+    return sum(len(each.parameters) + len(each.buffers) + len(tensors_of(each)) for each in walk_modules(trace))
 
 
 def from_plain(plain: Any) -> Trace:
@@ -39,11 +44,31 @@ def from_plain(plain: Any) -> Trace:
             f"its format is {plain['format']!r}; this version reads {FORMAT!r}",
             "record it again, or use the version of shapetrace that wrote it",
         )
-    content = {key: value for key, value in plain.items() if key != "format"}
-    if "call" in content and "calls" not in content:
+    content = {key: value for key, value in plain.items() if key not in ("format", "tensors")}
+    single = "call" in content and "calls" not in content
+    if single:
         content["calls"] = [content.pop("call")]
-    trace: Trace = _record(Trace, content, "")
+    try:
+        trace: Trace = _record(Trace, content, "")
+    except TraceFileError as error:
+        message = error.message.replace("calls[0]", "call", 1) if single else error.message
+        raise TraceFileError(message, error.hint or "record it again with `--save`") from None
+    _check(trace, plain)
     return trace
+
+
+def _check(trace: Trace, plain: dict[str, Any]) -> None:
+    """What no field tells by itself."""
+    found = count_tensors(trace)
+    if plain.get("tensors", found) != found:
+        raise TraceFileError(
+            f"it says that it has {plain['tensors']} tensors, and has {found}",
+            "it was cut off or edited: record it again",
+        )
+    given = trace.input
+    lengths = {len(given.ids), len(given.tokens), len(trace.predictions) or len(given.ids)} if given else {0}
+    if len(lengths) > 1:
+        raise TraceFileError("its ids, tokens and predictions are not equally many", "record it again with `--save`")
 
 
 def _mapping(record: Any, row: Row) -> dict[str, Any]:
@@ -96,6 +121,10 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if type(value) is not kind:
         raise TraceFileError(f"{where} is {value!r}, not {_NAMES[kind]}")
+    if kind is int and not -1 <= value < 2**63:
+        raise TraceFileError(
+            f"{where} is out of range", "a size or count is 0 or more, and -1 stands for a ragged axis"
+        )
     return value
 
 

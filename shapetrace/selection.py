@@ -37,6 +37,15 @@ def match_paths(pattern: str, paths: Iterable[str]) -> list[str]:
     return found
 
 
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths without those that are below another of them."""
+    found: list[str] = []
+    for path in paths:
+        if not any(is_within(path, each) for each in found):
+            found.append(path)
+    return found
+
+
 def _outermost(call: ModuleCall, matching: set[str]) -> Iterator[ModuleCall]:
     if call.module in matching:
         yield call

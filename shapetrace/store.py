@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise TraceFileError(f"cannot read `{path}`: {error.strerror}") from None
+        raise TraceFileError(f"cannot read `{path}`: {error.strerror}", "check the path") from None
     except UnicodeDecodeError:
         raise TraceFileError(f"`{path}` is not a text file", "a trace is a YAML file that `--save` wrote") from None
     try:
@@ -60,15 +61,49 @@ def parse(text: str) -> Trace:
     """The trace that the YAML text holds; raises TraceFileError where it is none. Never builds a Python object."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C, ten times faster, where it is there
     try:
-        plain = yaml.load(text, Loader=loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        _refuse_what_no_trace_has(text)
+        plain = yaml.load(text, Loader=_unique_keys())
+        return from_plain(plain)
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         where = f" in line {mark.line + 1}" if mark else ""
-        raise TraceFileError(f"not readable as YAML: {problem}{where}", "write it anew with `--save`") from None
-    return from_plain(plain)
+        raise TraceFileError(f"not readable as YAML: {problem}{where}", _AGAIN) from None
+    except RecursionError:
+        raise TraceFileError("its modules are nested too deep", _AGAIN) from None
+
+
+_AGAIN = "record it again with `--save`"
+
+
+def _refuse_what_no_trace_has(text: str) -> None:
+    """Aliases, with which a small file can stand for a huge one, and tags, which ask for Python objects."""
+    import yaml
+
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise TraceFileError(f"line {line} has an alias (`&` or `*`), and no trace has", _AGAIN)
+        if getattr(event, "tag", None):
+            raise TraceFileError(f"line {line} has a tag (`!`), and no trace has", _AGAIN)
+
+
+def _unique_keys() -> Any:
+    """A safe loader, the one written in C where it is there, that refuses a key that comes twice."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` comes twice", key.start_mark)
+                seen.add(key.value)
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+            return mapping
+
+    return Loader
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -76,14 +111,25 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
     A pipe or a terminal is written to as it is. Raises ShapetraceError where the place cannot be written to.
     """
-    target = Path(os.path.realpath(path))
-    special = target.exists() and not target.is_file()
-    beside = target if special else target.with_name(f".{target.name}.{os.getpid()}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        target = beside = Path(path)
+    else:
+        target = Path(os.path.realpath(path))
+        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
         beside.write_text(text, encoding="utf-8")
-        if not special:
+        if beside is not target:
+            if target.exists():
+                beside.chmod(target.stat().st_mode)
             os.replace(beside, target)
     except OSError as error:
-        if not special:
+        if beside is not target:
             beside.unlink(missing_ok=True)
-        raise ShapetraceError(f"cannot write `{path}`: {error.strerror}") from None
+        raise ShapetraceError(f"cannot write `{path}`: {error.strerror}", "give another path") from None
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ShapetraceError where `write_text` could not write."""
+    folder = Path(os.path.realpath(path)).parent
+    if not os.fspath(path) or Path(path).is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise ShapetraceError(f"cannot write `{path}`: no such folder, or not writable", "give another path")

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shapetrace.errors import WeightsError
+from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import Preset, configure, find_preset, same_sizes
@@ -37,8 +37,11 @@ def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:
     Raises ShapetraceError for an unknown model or setting.
     """
     config = configure(find_preset(name).config, settings)
-    with torch.device("meta"):
-        return Target(name, Transformer(config).eval(), "none (shapes only)", False)
+    try:
+        with torch.device("meta"):
+            return Target(name, Transformer(config).eval(), "none (shapes only)", False)
+    except (OverflowError, RuntimeError, TypeError):  # a number of entries that does not fit into 64 bits
+        raise ShapetraceError("no tensor can have these sizes", "choose smaller ones with `--set`") from None
 
 
 def build_target(
@@ -79,7 +82,13 @@ def find_weights(
     config = configure(preset.config, settings)
     file, origin = _find_file(weights, preset, config, note)
     if file is None:
-        return seeded_state(config, seed, dtype, advance), f"random (seed {seed})"
+        try:
+            return seeded_state(config, seed, dtype, advance), f"random (seed {seed})"
+        except (MemoryError, RuntimeError):
+            size = count_of_bytes(build_on_meta(name, settings).model)
+            raise WeightsError(
+                f"{size:,} bytes of weights do not fit into memory", "see the shapes with `--meta`"
+            ) from None
     state = fit_weights(build_on_meta(name, settings).model, read_weights(file), origin)
     return {key: tensor.to(dtype) for key, tensor in state.items()}, origin
 
@@ -89,7 +98,7 @@ def _find_file(weights: str, preset: Preset, config: Config, note: Callable[[str
     if weights == "random":
         return None, ""
     if weights not in ("auto", "pretrained"):
-        return Path(weights), Path(weights).name
+        return Path(weights), Path(weights).resolve().name
     try:
         if not same_sizes(config, preset):
             raise WeightsError(
@@ -102,3 +111,8 @@ def _find_file(weights: str, preset: Preset, config: Config, note: Callable[[str
             raise
         note(f"{error.message}; going on with random weights")
         return None, ""
+
+
+def count_of_bytes(model: Transformer) -> int:
+    """Memory that the parameters take, or would take."""
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())

@@ -20,12 +20,16 @@ def tokenize(text: str, target: Target, bos: bool = True) -> InputRecord:
     """
     if not text:
         raise ShapetraceError("the text is empty", 'give some words, such as `shapetrace run "The cat sat on the mat"`')
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ShapetraceError("the text is not valid UTF-8", "check the encoding of your terminal or file") from None
     ids = encode(text, bos)
     limit, vocabulary = target.config.n_ctx, target.config.d_vocab
     if len(ids) > limit:
         raise ShapetraceError(
-            f"the text is {len(ids):,} tokens long and {target.name} has n_ctx = {limit:,} positions",
-            f"shorten the text by {len(ids) - limit:,} tokens, or run random weights with `--set n_ctx={len(ids)}`",
+            f"the text is {len(ids):,} tokens long, and {target.name}'s n_ctx is {limit:,}",
+            f"shorten the text, or run random weights with `--set n_ctx={len(ids)}`",
         )
     largest = max(ids)
     if largest >= vocabulary:
@@ -44,5 +48,5 @@ def trace_text(target: Target, given: InputRecord, stats: bool = False) -> Trace
     tokens = torch.tensor([given.ids], device=device)
     with recording(target.model, name=target.name, weights=target.weights, stats=stats) as trace:
         logits = target.model(tokens)
-    predictions = decode_each(logits[0].argmax(-1).tolist()) if target.are_trained else ()
-    return replace(trace, input=given, predictions=predictions)
+    predicts = target.are_trained and bool(logits.isfinite().all())
+    return replace(trace, input=given, predictions=decode_each(logits[0].argmax(-1).tolist()) if predicts else ())

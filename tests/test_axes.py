@@ -22,7 +22,9 @@ from shapetrace.axes import axes_in_annotation, axes_in_comment, axes_in_pattern
         ),
         ("scores (not yet scaled)", []),
         ("in place (see below), then (B, T)", [("B", "T")]),
-        ("sqrt(d_head)", [("d_head",)]),
+        ("sqrt(d_head)", []),
+        ("TODO(me): check", []),
+        ("of shape (t)", [("t",)]),
         ("", []),
     ],
 )

@@ -57,9 +57,7 @@ def test_run_prints_tree_tokens_and_totals():
 def test_run_says_on_standard_error_that_it_goes_on_without_pretrained_weights(monkeypatch):
     monkeypatch.setattr("shapetrace.target.same_sizes", lambda config, preset: True)
     result = run("run", "The cat", *SET)
-    assert result.stderr.startswith(
-        "note: the Hugging Face hub cannot be reached for gpt2-small's pretrained weights ("
-    )
+    assert result.stderr.startswith("note: gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
     assert result.stderr.endswith("); going on with random weights\n")
     assert result.stdout.startswith("gpt2-small  weights: random (seed 0)\n")
 
@@ -106,9 +104,9 @@ def test_run_module_shows_that_module():
     assert printed.splitlines()[2:7] == [
         "parameters of blocks.1.mlp",
         " W_in  (20, 80)  1,600  (d_model, d_mlp)",
-        " b_in  (80,)        80  (d_mlp)         ",
+        " b_in  (80,)        80  (d_mlp)",
         "W_out  (80, 20)  1,600  (d_mlp, d_model)",
-        "b_out  (20,)        20  (d_model)       ",
+        "b_out  (20,)        20  (d_model)",
     ]
     assert "total: 3,300 parameters" in printed
 
@@ -151,6 +149,12 @@ def test_params_of_one_module():
     ]
 
 
+def test_params_of_one_block_names_its_own_buffers_only():
+    printed = run("params", "--module", "blocks.1").stdout
+    assert printed.splitlines()[-1] == "buffers, not counted: blocks.1.attn.IGNORE"
+    assert run("params", "--set", "n_layers=2", "--module", "blocks.*").stdout.count("total") == 2
+
+
 def test_params_names_the_usual_count():
     assert "Usually counted as 1,557,611,200" in run("params", "--model", "gpt2-xl").stdout
 
@@ -162,7 +166,7 @@ def test_params_names_the_usual_count():
         (["run", "x", "--model", "gpt3"], "error: there is no built-in model `gpt3`\n\nhint: did you mean `gpt2-xl`"),
         (
             ["run", "a " * 20, *RANDOM],
-            "error: the text is 22 tokens long and gpt2-small has n_ctx = 16 positions\n\nhint: shorten",
+            "error: the text is 22 tokens long, and gpt2-small's n_ctx is 16\n\nhint: shorten",
         ),
         (
             ["run", "x", *RANDOM, "--set", "d_vocab=100"],
@@ -176,7 +180,14 @@ def test_params_names_the_usual_count():
         (["run", "x", *SET, "--weights", "pretrained"], "error: no pretrained weights have these sizes"),
         (
             ["run", "x", *RANDOM, "--save", "none/a.yaml"],
-            "error: cannot write `none/a.yaml`: No such file or directory",
+            "error: cannot write `none/a.yaml`: no such folder, or not writable\n\nhint: give another path",
+        ),
+        (["run", "x", *RANDOM, "--save", ""], "error: cannot write ``: no such folder, or not writable"),
+        (["run", "caf\udce9", "--meta"], "error: the text is not valid UTF-8\n\nhint: check the encoding"),
+        (["run", "x", *RANDOM, "--set", "d_model=9000000"], "error: "),
+        (
+            ["params", "--set", "d_mlp=99999999999999999999"],
+            "error: `d_mlp` is a whole number from 1 to 10,000,000, not",
         ),
         (["run", "x", "--meta", "--stats"], "Usage: main run [OPTIONS] [TEXT]"),
         (["run", "x", "--depth", "-1"], "Usage: main run [OPTIONS] [TEXT]"),
@@ -226,12 +237,35 @@ def test_a_terminal_that_has_ascii_only(tmp_path):
     assert load(path).model.name == "θ"
     ran = in_a_process("show", str(path), PYTHONIOENCODING="ascii")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert [line.rstrip() for line in ran.stdout.splitlines()[:4]] == ["?", "", "Toy", "`- ? (2,) int64"]
+    assert ran.stdout.splitlines()[:4] == ["?", "", "Toy", "`- ? (2,) int64"]
 
 
 def test_no_colour_where_it_is_not_wanted():
     ran = in_a_process("params", "--set", "n_layers=1", FORCE_COLOR="1", NO_COLOR="1")
     assert "\x1b[3" not in ran.stdout
+
+
+def test_a_full_disk():
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "shapetrace", "params"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
+    assert (ran.returncode, ran.stderr) == (2, "error: cannot print: No space left on device\n")
+
+
+def test_a_trace_that_would_steer_the_terminal(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        'format: shapetrace/1\nmodel: {name: "\\e[2J", class: "T\\n", parameters: 0, trainable: 0}\n'
+        'call: {module: "", class: X, steps: [{name: "\\e[31m", role: local, shape: [2], dtype: int64,'
+        ' comment: "a\\nb"}]}\n'
+    )
+    assert run("show", tmp_path / "a.yaml").stdout.splitlines()[:4] == [
+        "\\x1b[2J", "", "X", "└─ \\x1b[31m (2,) int64  a\\nb",
+    ]  # fmt: skip
 
 
 def test_a_reader_that_has_seen_enough():

@@ -304,7 +304,7 @@ def test_what_is_observed_is_a_copy():
 
     seen = observe(Toy(), torch.ones(2))
     assert [(each.name, each.value.tolist()) for each in seen.tensors] == [
-        *(("x", [1, 1]), ("y", [2, 2]), ("z", [2, 2]), ("y", [0, 0]), ("z", [0, 0])),
+        *(("x", [1, 1]), ("y", [2, 2]), ("z", [2, 2]), ("y", [0, 0])),
     ]
     assert seen.outputs[""].value.tolist() == [0, 0]
     assert seen.tensors[1].value is seen.tensors[2].value

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "tokens": set(),
     "render": {"folding", "parameters", "report", "selection", "trace"},
     "gpt2": set(),
-    "recorder": {"axes", "trace"},
+    "recorder": {"axes", "errors", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
     "text_run": {"errors", "recorder", "target", "tokens", "trace"},

@@ -1,5 +1,7 @@
 """What a run of a module is written down as."""
 
+import importlib
+import sys
 from dataclasses import dataclass
 
 import einops
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapetrace import record, recording
+from shapetrace import ShapetraceError, record, recording
 from shapetrace.trace import ModuleCall, TensorRecord, tensors_of, walk_calls
 
 
@@ -73,7 +75,7 @@ def test_every_way_to_bind_a_name():
     assert names_of(Toy(), ONES) == [
         "x",
         *("q", "k", "first", "rest.0", "rest.1", "walrus", "a", "b"),
-        *("a", "b", "c"),  # `a += 1` changes what b is another name of, too
+        *("a", "c"),  # `a += 1` changes what b is another name of, too: told once
         *("row", "d", "row", "d", "e", "self.cached", "holder.key"),
     ]
 
@@ -125,14 +127,177 @@ def test_an_output_changed_in_place_by_torch():
     ]
 
 
-def test_under_inference_mode_nothing_is_lost():
+def in_place_of(model, *inputs):
+    """(name, whether it was changed in place) of each tensor."""
+    return [(each.name, each.in_place) for each in tensors_of(record(model, *inputs).calls[0])]
+
+
+def test_under_inference_mode_changes_in_place_are_told_where_the_source_tells_them():
     def forward(self, x):
         y = x + 1
         y += 1
+        y.mul_(2)
         return y
 
     with torch.inference_mode():
-        assert names_of(module(forward), torch.ones(2)) == ["x", "y", "y"]
+        assert in_place_of(module(forward), torch.ones(2)) == [("x", False), ("y", False), ("y", True), ("y", True)]
+
+
+def test_changes_in_place_of_attributes_and_items():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(2, 3))
+
+        def forward(self, x):
+            self.total = x + 1
+            self.total += x
+            self.total.mul_(2)
+            self.keys[:, :2] = x[:, :2]
+            parts = {"k": x + 2}
+            parts["k"] += 1
+            parts["k"].mul_(2)
+            rows = [x * 3]
+            rows[0].zero_()
+            self.total = self.total
+            return None
+
+    assert in_place_of(Cache(), ONES) == [
+        *(("x", False), ("self.total", False), ("self.total", True), ("self.total", True), ("self.keys", True)),
+        *(("parts.k", False), ("parts.k", True), ("parts.k", True), ("rows.0", False), ("rows.0", True)),
+        ("self.total", False),
+    ]
+
+
+def test_several_statements_on_one_line():
+    def forward(self, x):
+        b = x + 1; a = b + 1  # fmt: skip  # noqa: E702
+        for i in range(2): y = x + i  # fmt: skip  # noqa: E701
+        return None
+
+    assert names_of(module(forward), ONES) == ["x", "b", "a", "y", "y"]
+
+
+def test_a_variable_that_an_inner_function_binds_is_told_once():
+    def forward(self, x):
+        found = None
+
+        def find():
+            nonlocal found
+            found = x + 1
+
+        find()
+        return None
+
+    assert names_of(module(forward), ONES) == ["x", "found"]
+
+
+def test_a_statement_that_raised_has_bound_nothing():
+    def forward(self, x):
+        y = x + 1
+        try:
+            y = x @ x
+        except RuntimeError:
+            z = y * 2
+        return None
+
+    assert names_of(module(forward), ONES) == ["x", "y", "z"]
+
+
+def test_the_comment_of_a_helpers_return_is_not_the_forwards():
+    def helper(h):
+        return h * 2  # doubled
+
+    def forward(self, x):
+        y = helper(x)
+        return y + 1
+
+    assert [each.comment for each in tensors_of(record(module(forward), ONES).calls[0])] == ["", "", ""]
+
+
+def test_a_comment_above_the_body_is_not_the_heads():
+    def forward(self, x):
+        for row in x:  # one row
+            # what the body does
+            y = row + 1  # head #1 of 2
+        return None
+
+    assert {each.name: each.comment for each in tensors_of(record(module(forward), ONES).calls[0])} == {
+        "x": "",
+        "row": "one row",
+        "y": "head #1 of 2",
+    }
+
+
+def test_an_except_line_with_an_attribute_of_self():
+    class Careful(nn.Module):
+        Error = ValueError
+
+        def __init__(self):
+            super().__init__()
+            if True:
+                self.W = nn.Parameter(torch.ones(3))  # (d)
+
+        def reset(self):
+            self.W = nn.Parameter(torch.ones(3))  # after reset
+
+        def forward(self, x):
+            try:
+                return x * self.W
+            except self.Error:
+                return x
+
+        class Inner(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.W = nn.Parameter(torch.ones(3))  # inner
+
+            def forward(self, x):
+                return x
+
+    assert record(Careful(), ONES).calls[0].parameters[0].comment == "(d)"
+    assert record(Careful.Inner(), ONES).calls[0].parameters[0].comment == "inner"
+
+
+def test_a_line_for_two_arguments_tells_of_neither():
+    def forward(self, x, *rest, mask=None):  # of which?
+        return None
+
+    assert [each.comment for each in tensors_of(record(module(forward), ONES, ONES, mask=ONES).calls[0])] == [
+        "",
+        "",
+        "",
+    ]
+
+
+def test_an_edited_source_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / "edited_model.py"
+    text = "from torch import nn\nclass Toy(nn.Module):\n    def forward(self, x):\n        y = x + 1  # first\n"
+    file.write_text(text)
+    edited = importlib.import_module("edited_model")
+    comments = [tensors_of(record(edited.Toy(), ONES).calls[0])[1].comment]
+    file.write_text(text.replace("class", "\n\nclass").replace("first", "second"))
+    importlib.reload(edited)
+    assert [*comments, tensors_of(record(edited.Toy(), ONES).calls[0])[1].comment] == ["first", "second"]
+
+
+def test_compiled_modules_run_as_they_are_written():
+    class Toy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 3)
+
+        def forward(self, x):
+            y = self.lin(x)
+            return y + 1
+
+    for compiled in (torch.compile(Toy(), backend="eager"), Toy()):
+        compiled.compile(backend="eager")
+        trace = record(compiled, ONES)
+        assert [tensor.name for tensor in tensors_of(trace.calls[0])][-1] in ("y", "out")
+        assert [call.module.removeprefix("_orig_mod").strip(".") for call in walk_calls(trace.calls[0])][-1] == "lin"
 
 
 def test_helpers_of_user_code_are_watched_and_torch_is_not():
@@ -270,6 +435,7 @@ def test_dtypes_shapes_and_devices_of_all_kinds():
         half = x.bfloat16()
         meta = torch.empty(5, device="meta")
         ragged = torch.nested.nested_tensor([x, x[:, :2].T], layout=torch.strided)
+        jagged = torch.nested.nested_tensor([x[:1], x], layout=torch.jagged)
         sparse = x.to_sparse()
         return
 
@@ -284,6 +450,7 @@ def test_dtypes_shapes_and_devices_of_all_kinds():
         ("half", (2, 3), "bfloat16", "cpu"),
         ("meta", (5,), "float32", "meta"),
         ("ragged", (2, -1, -1), "float32", "cpu"),
+        ("jagged", (2, -1, 3), "float32", "cpu"),
         ("sparse", (2, 3), "float32", "cpu"),
     ]
 
@@ -456,12 +623,14 @@ def test_stats_when_asked_for():
         empty = x[:0]
         complex_one = torch.tensor([3 + 4j])
         ids = torch.tensor([2, 4])
+        tiny = torch.empty(2, dtype=torch.uint4)
         return
 
     model = module(forward)
     with recording(model, stats=True) as trace:
         model(ONES)
     record_of = {each.name: each.stats for each in tensors_of(trace.calls[0])}
+    assert record_of.pop("tiny") is None
     figures = {name: (s.min, s.max, s.mean, s.rms, s.nan, s.inf) for name, s in record_of.items()}
     assert figures == {
         "x": (1.0, 1.0, 1.0, 1.0, 0, 0),
@@ -493,3 +662,8 @@ def test_a_trace_is_a_value():
     assert one == other
     assert hash(one) == hash(other)
     assert all(isinstance(step, TensorRecord) for step in one.calls[0].steps)
+
+
+def test_what_is_no_module():
+    with pytest.raises(ShapetraceError, match=r"a recording takes a torch.nn.Module, not function"):
+        record(lambda x: x, ONES)

@@ -77,7 +77,7 @@ Toy  76 parameters
 │  └─          out (2, 2)
 └─  out (2, 2)
 
-never called
+not called, though what uses their parameters may have run
 └─ unused  Linear  6
    ├─ param weight (2, 2)
    └─   param bias (2,)

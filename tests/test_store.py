@@ -44,6 +44,7 @@ SMALL_YAML = """\
 format: shapetrace/1
 model: {name: toy, class: Toy, parameters: 6, trainable: 3, weights: random (seed 0)}
 input: {text: a 'b', ids: [50256, 1], tokens: [<|endoftext|>, ' b']}
+tensors: 4
 call:
   module: ''
   class: Toy
@@ -76,9 +77,10 @@ def test_several_calls_stand_under_calls():
 
 # Any text YAML can hold; surrogates and a few control characters are no text for it.
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-shapes = st.lists(st.integers(-1, 10**6), max_size=4).map(tuple)
+sizes = st.integers(-1, 2**63 - 1)
+shapes = st.lists(sizes, max_size=4).map(tuple)
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-figures = st.builds(TensorStats, numbers, numbers, numbers, numbers, st.integers(0, 9), st.integers(0, 9))
+figures = st.builds(TensorStats, numbers, numbers, numbers, numbers, sizes, sizes)
 names = st.lists(texts, max_size=3).map(tuple)
 tensors = st.builds(
     TensorRecord, texts, texts, shapes, texts, texts, st.booleans(), names, texts, st.none() | figures, source=texts
@@ -105,11 +107,14 @@ modules = st.recursive(
 )
 traces = st.builds(
     Trace,
-    st.builds(ModelRecord, texts, texts, st.integers(), st.integers(), texts),
+    st.builds(ModelRecord, texts, texts, sizes, sizes, texts),
     st.lists(modules, max_size=3).map(tuple),
     st.lists(modules, max_size=2).map(tuple),
-    st.none() | st.builds(InputRecord, texts, st.lists(st.integers()).map(tuple), names),
-    names,
+    st.none()
+    | st.lists(st.tuples(sizes, texts)).map(
+        lambda rows: InputRecord("", *(tuple(zip(*rows, strict=True)) or ((), ())))
+    ),
+    st.just(()),
     texts,
 )
 
@@ -135,16 +140,23 @@ def test_a_tensor_is_one_line(tensor):
         ("- a", "not a trace: it has no `format` line"),
         ("format: shapetrace/2", "its format is 'shapetrace/2'; this version reads 'shapetrace/1'"),
         ("format: shapetrace/1", "the file has no `model`"),
-        (SMALL_YAML.replace("shape: [1, 7]", "shape: [1, x]"), "calls[0].steps[0].shape[1] is 'x', not a whole number"),
-        (SMALL_YAML.replace("shape: [1, 7]", "shape: 7"), "calls[0].steps[0].shape is 7, not a list"),
-        (SMALL_YAML.replace("shape: [1, 7]", "shap: [1, 7]"), "calls[0].steps[0].shap is no field of a trace"),
-        (SMALL_YAML.replace("dtype: int64, ", ""), "calls[0].steps[0] has no `dtype`"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: [1, x]"), "call.steps[0].shape[1] is 'x', not a whole number"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: 7"), "call.steps[0].shape is 7, not a list"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shap: [1, 7]"), "call.steps[0].shap is no field of a trace"),
+        (SMALL_YAML.replace("dtype: int64, ", ""), "call.steps[0] has no `dtype`"),
         (SMALL_YAML.replace("parameters: 6", "parameters: true"), "model.parameters is True, not a whole number"),
-        (SMALL_YAML.replace("module: embed", "module: 3"), "calls[0].steps[1].module is 3, not text"),
+        (SMALL_YAML.replace("module: embed", "module: 3"), "call.steps[1].module is 3, not text"),
         (SMALL_YAML[:-60], "not readable as YAML: "),
         ("<<<<<<< HEAD\n" + SMALL_YAML, "not readable as YAML: "),
         (SMALL_YAML.replace("  module", "\tmodule", 1), "not readable as YAML: "),
-        ("format: !!python/object/apply:os.system [echo]", "not readable as YAML: "),
+        ("format: !!python/object/apply:os.system [echo]", "line 1 has a tag (`!`), and no trace has"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: &a [1, 7]"), "line 9 has an alias (`&` or `*`), and no trace has"),
+        (SMALL_YAML + "call: {module: '', class: X}\n", "not readable as YAML: `call` comes twice in line 18"),
+        (SMALL_YAML[: SMALL_YAML.index("    steps:\n    - {name: out")], "it says that it has 4 tensors, and has 3"),
+        (SMALL_YAML.replace("shape: [1, 7]", "shape: [-2, 7]"), "call.steps[0].shape[0] is out of range"),
+        (SMALL_YAML.replace("shape: [1, 7]", f"shape: [{10**400}]"), "call.steps[0].shape[0] is out of range"),
+        (SMALL_YAML.replace("ids: [50256, 1]", "ids: [1]"), "its ids, tokens and predictions are not equally many"),
+        ("format: shapetrace/1\nmodel: " + "[" * 2000, "not readable as YAML: "),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(text, message):

@@ -77,9 +77,9 @@ def test_configure():
     [
         ("n_layer=2", "a config has no field `n_layer`\n\nhint: did you mean `n_layers`"),
         ("n_layers", "`n_layers` sets nothing\n\nhint: write FIELD=VALUE, such as n_layers=2"),
-        ("n_layers=two", "`n_layers` is a whole number from 1 up, not `two`"),
-        ("n_layers=0", "`n_layers` is a whole number from 1 up, not `0`"),
-        ("n_layers=2.5", "`n_layers` is a whole number from 1 up, not `2.5`"),
+        ("n_layers=two", "`n_layers` is a whole number from 1 to 10,000,000, not `two`"),
+        ("n_layers=0", "`n_layers` is a whole number from 1 to 10,000,000, not `0`"),
+        ("n_layers=2.5", "`n_layers` is a whole number from 1 to 10,000,000, not `2.5`"),
         ("layer_norm_eps=nan", "`layer_norm_eps` is a number from 0 up, not `nan`"),
         ("debug=1", "`debug` is true or false, not `1`"),
     ],
@@ -161,7 +161,7 @@ def without(state, *keys):
         ),
         (
             {**hugging_face_state(), "h.0.attn.c_attn.weight": torch.ones(20, 61)},
-            "`h.0.attn.c_attn.weight` has shape (20, 61), which 5 heads do not divide",
+            "`h.0.attn.c_attn.weight` has shape (20, 61), which is none of 5 heads' q, k and v\n\nhint: give the sizes",
         ),
     ],
 )
@@ -238,9 +238,10 @@ def test_the_local_cache_comes_first(tmp_path):
     assert find_pretrained_in_a_process(HF_HOME=str(tmp_path))[0] == str(snapshot / "model.safetensors")
 
 
-def test_a_hub_that_is_not_there(tmp_path):
-    outcome, seconds = find_pretrained_in_a_process(HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
-    assert outcome.startswith("WeightsError the Hugging Face hub cannot be reached for gpt2-small's pretrained weights")
+@pytest.mark.parametrize("cache", ["{}", "/dev/null/cache"])
+def test_a_hub_that_is_not_there(cache, tmp_path):
+    outcome, seconds = find_pretrained_in_a_process(HF_HOME=cache.format(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
+    assert outcome.startswith("WeightsError gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
     assert seconds < 5
 
 
@@ -258,7 +259,7 @@ def test_a_hub_that_never_answers(tmp_path):
     finally:
         server.shutdown()
         server.socket.close()
-    assert outcome.startswith("WeightsError the Hugging Face hub cannot be reached for gpt2-small's pretrained weights")
+    assert outcome.startswith("WeightsError gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
     assert seconds < 5
 
 

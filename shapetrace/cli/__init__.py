@@ -39,6 +39,8 @@ class _Commands(click.Group):
             # The reader, such as `head`, has seen enough. Python would complain once more when it flushes on exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except OSError as error:  # of printing: what reads and writes files tells its own
+            raise _BadInput(f"cannot print: {error.strerror or error}") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.segment import Segment
 
 
 def note(text: str) -> None:
@@ -19,7 +20,21 @@ def note(text: str) -> None:
 
 def show_result(result: RenderableType) -> None:
     """Print to standard output; as wide as the terminal, 80 columns where it goes to a file."""
-    _console().print(result)
+    from rich.segment import Segment, Segments
+
+    console = _console()
+    for line in console.render_lines(result, pad=False):
+        console.print(Segments([*_without_end_spaces(line), Segment.line()]), end="")
+
+
+def _without_end_spaces(line: list[Segment]) -> list[Segment]:
+    """The columns of a table are padded; what is copied from a terminal should not be."""
+    from rich.segment import Segment
+
+    kept = list(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
 
 
 @contextmanager

@@ -27,13 +27,13 @@ def params(model: str, settings: tuple[str, ...], module: str | None, depth: int
     from shapetrace.parameters import count_parameters, to_plain
     from shapetrace.recorder.parameters import describe_modules
     from shapetrace.render.parameters import render_parameters
-    from shapetrace.selection import match_paths
+    from shapetrace.selection import match_paths, outermost
     from shapetrace.target import build_on_meta
     from shapetrace.weights.presets import explain_count
 
     target = build_on_meta(model, settings)
     modules = describe_modules(target.model)
-    paths = match_paths(module, [each.module for each in modules]) if module is not None else [""]
+    paths = outermost(match_paths(module, [each.module for each in modules])) if module is not None else [""]
     if as_json:
         plain = [{"model": target.name, **to_plain(modules, path)} for path in paths]
         click.echo(json.dumps(plain if len(plain) > 1 else plain[0]))

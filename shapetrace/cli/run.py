@@ -55,15 +55,20 @@ def run(
     """
     from shapetrace.cli.console import note, progress
     from shapetrace.cli.show import show_trace
-    from shapetrace.selection import select_modules
+    from shapetrace.selection import match_paths, select_modules
+    from shapetrace.store import check_writable
     from shapetrace.store import save as save_trace
     from shapetrace.target import build_on_meta, build_target
     from shapetrace.text_run import tokenize, trace_text
 
+    if save is not None:
+        check_writable(save)  # before any work that would be lost
     if meta and (weights != "auto" or stats):
         raise click.UsageError("--meta runs without values: it goes with neither --weights nor --stats")
     target = build_on_meta(model, settings)
     given = tokenize(text, target, bos=not no_bos)  # before any work that a bad text would waste
+    if module is not None:
+        match_paths(module, [path for path, _ in target.model.named_modules()])
     if not meta:
         total = sum(parameter.numel() for parameter in target.model.parameters())
         with progress(f"drawing {model}'s weights", total) as advance:
@@ -71,6 +76,6 @@ def run(
     trace = trace_text(target, given, stats)
     if module is not None:
         trace = select_modules(trace, module)
-    if save:
+    if save is not None:
         save_trace(trace, save)
     show_trace(trace, depth, expand, as_json)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 from torch import Tensor, nn
 
 from shapetrace.axes import fit_axes
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.source import Statement
+from shapetrace.recorder.source import NO_STATEMENT, Statement
 from shapetrace.recorder.tensors import Identity, device_of, dtype_of, identity_of, shape_of, stats_of
 from shapetrace.trace import ModuleCall, TensorRecord
 
 # Called with the path of the module, the record and the tensor, at the moment it gets its name.
 Observer = Callable[[str, TensorRecord, Tensor], None]
-
-NO_STATEMENT = Statement(0, 0)
 
 
 @dataclass(slots=True)
@@ -27,8 +26,9 @@ class OpenCall:
 
     module: nn.Module
     path: str
+    code: CodeType | None = None  # of its forward
     steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
-    returned: Statement = NO_STATEMENT  # of the last `return` that ran in it
+    returned: Statement = NO_STATEMENT  # of the `return` that its forward ended with
     # By id: weak, for the id of a tensor that is gone may be given to another.
     named: dict[int, tuple[weakref.ref[Tensor], Identity]] = field(default_factory=dict)
 
@@ -66,8 +66,8 @@ class CallStack:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
-    def begin(self, module: nn.Module, path: str) -> None:
-        self.under_way.append(OpenCall(module, path))
+    def begin(self, module: nn.Module, path: str, code: CodeType | None) -> None:
+        self.under_way.append(OpenCall(module, path, code))
 
     def end(self, module: nn.Module, output: Any) -> None:
         """Close the module's call, and before it those inside it that an exception has left open."""
@@ -109,14 +109,9 @@ class CallStack:
         if self._observe is not None:
             self._observe(call.path, record, tensor)
 
-    def bind_if_unnamed(self, name: str, tensor: Tensor, statement: Statement, source: str) -> None:
-        """Write the tensor down unless this call has a name for it already."""
-        if not self.under_way[-1].has_named(tensor):
-            self.bind(name, tensor, "local", statement, source)
-
-    def note_return(self, statement: Statement) -> None:
-        """Remember what the source says of the value that is about to be returned."""
-        if statement.comment or statement.readings:
+    def note_return(self, code: CodeType, statement: Statement) -> None:
+        """Remember what the source says of the value that the forward, and no helper of it, is about to return."""
+        if code is self.under_way[-1].code:
             self.under_way[-1].returned = statement
 
     def _close(self) -> None:

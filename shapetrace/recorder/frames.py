@@ -2,26 +2,29 @@
 
 Python calls a trace function before each line runs, so what has changed belongs to the line before; on return one looks
 once more. A name is fresh when it holds another object than before, and changed in place when it holds the same object
-with a higher version. An assignment that binds the very object its name already had is told when it is over.
+with a higher version. An assignment that binds the very object its target already had is told when it is over.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 from torch import Tensor
 
-from shapetrace.recorder.calls import NO_STATEMENT, CallStack
-from shapetrace.recorder.leaves import holds_many, walk_leaves
-from shapetrace.recorder.source import Source, Statement, read_source
-from shapetrace.recorder.tensors import Identity, identity_of
+from shapetrace.recorder.access import look_up
+from shapetrace.recorder.calls import CallStack
+from shapetrace.recorder.leaves import kind_of, walk_leaves
+from shapetrace.recorder.source import NO_STATEMENT, Source, Statement, read_source
+from shapetrace.recorder.tensors import UNCOUNTED, Identity, identity_of
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
+_NO_PLACES: dict[str, Identity] = {}
 _ANONYMOUS_SCOPES = ("<module>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 
 
@@ -34,6 +37,7 @@ class FrameWatcher:
         # Decided once for each code object; by its id, for to hash a code object is to hash all that is in it.
         self._sources: dict[int, tuple[CodeType, Source | None]] = {}
         self._previous: Any = None
+        self._failure: Exception | None = None
 
     def start(self) -> None:
         self._previous = sys.gettrace()
@@ -44,6 +48,10 @@ class FrameWatcher:
         current: object = sys.gettrace()
         if current is self:
             sys.settrace(self._previous)
+        if self._failure is not None:
+            warnings.warn(
+                f"shapetrace lost sight of some tensors, by a bug of its own: {self._failure!r}", stacklevel=4
+            )
 
     def pause(self) -> bool:
         """Watch nothing until `resume`, which is due where this returns True.
@@ -53,12 +61,20 @@ class FrameWatcher:
         current: object = sys.gettrace()
         if current is self:
             sys.settrace(self._previous)
-        return current is self
+        return current is self or current is None  # None: a debugger that was started inside has been left again
 
     def resume(self) -> None:
         sys.settrace(self)
 
+    def fail(self, error: Exception) -> None:
+        """Note a mistake of ours, which must never reach the user's code."""
+        self._failure = self._failure or error
+
     def __call__(self, frame: FrameType, event: str, arg: Any) -> TraceFunction | None:
+        code = frame.f_code
+        known = self._sources.get(id(code))
+        if known is not None and known[1] is None and self._previous is None:
+            return None  # nine calls of ten are calls of library code: they have to cost next to nothing
         previous = None
         if self._previous is not None:
             previous = self._previous(frame, event, arg)
@@ -66,12 +82,13 @@ class FrameWatcher:
                 sys.settrace(self)
         if not self._stack.under_way:
             return previous
-        code = frame.f_code
-        known = self._sources.get(id(code))
         if known is None:
             known = self._sources[id(code)] = (code, self._source_of(code))
         source = known[1]
-        return previous if source is None else WatchedFrame(self._stack, source, frame, previous).trace
+        if source is None:
+            return previous
+        watched = WatchedFrame(self._stack, source, frame, previous, self.fail)
+        return previous if code.co_name == "<lambda>" else watched.trace
 
     def _source_of(self, code: CodeType) -> Source | None:
         """The source of a function of user code, None for any other."""
@@ -83,37 +100,59 @@ class FrameWatcher:
 class WatchedFrame:
     """One run of one function."""
 
-    __slots__ = ("_file", "_interrupted", "_line", "_previous", "_seen", "_source", "_stack", "_statement")
+    __slots__ = (
+        *("_fail", "_file", "_interrupted", "_places", "_previous", "_seen", "_source", "_stack", "_statement"),
+        "_line",
+    )
 
-    def __init__(self, stack: CallStack, source: Source, frame: FrameType, previous: TraceFunction | None):
+    def __init__(
+        self,
+        stack: CallStack,
+        source: Source,
+        frame: FrameType,
+        previous: TraceFunction | None,
+        fail: Callable[[Exception], None],
+    ):
         self._stack = stack
         self._source = source
         self._previous = previous
+        self._fail = fail
         self._file = os.path.basename(frame.f_code.co_filename)
         self._line = 0  # the line that is running
         self._statement = NO_STATEMENT  # and the statement it belongs to
-        self._interrupted = False  # whether the running statement raised
-        self._seen: dict[str, Identity] = {}
-        self._look_at_arguments(frame)
+        self._interrupted = False  # whether that raised
+        self._seen: dict[str, Identity] = {}  # the tensors in the local names, before it
+        self._places: dict[str, Identity] = {}  # and in the other places that it binds or changes
+        try:
+            self._look_at_arguments(frame)
+        except Exception as error:
+            fail(error)
 
-    def trace(self, frame: FrameType, event: str, arg: Any) -> TraceFunction:
+    def trace(self, frame: FrameType, event: str, arg: Any) -> None:
+        """A trace function that returns None stays in place; so, here, does the one that was there before."""
         if self._previous is not None:
-            self._previous = self._previous(frame, event, arg)
+            self._previous = self._previous(frame, event, arg) or self._previous
+        running = self._statement
+        if event == "line" and running.first < running.last and running.first <= frame.f_lineno <= running.last:
+            return  # a statement on many lines goes back and forth between them before it is over
+        try:
+            self._follow(frame, event)
+        except Exception as error:
+            self._fail(error)
+
+    def _follow(self, frame: FrameType, event: str) -> None:
         if event == "exception":
             self._interrupted = True
         elif not self._stack.under_way:
             pass
         elif event == "return":
             self._look(frame)
-            self._stack.note_return(self._source.statements.get(frame.f_lineno, NO_STATEMENT))
+            self._stack.note_return(frame.f_code, self._source.statement_at(frame.f_lineno))
         elif event == "line":
-            running, line = self._statement, frame.f_lineno
-            # A statement on many lines goes back and forth between them before it is over.
-            if running.first == running.last or not running.first <= line <= running.last:
-                self._look(frame)
-                self._line = line
-                self._statement = self._source.statements.get(line, NO_STATEMENT)
-        return self.trace
+            self._look(frame)
+            self._line = frame.f_lineno
+            self._statement = self._source.statement_at(self._line)
+            self._places = self._identities_of_places(frame)
 
     def _look_at_arguments(self, frame: FrameType) -> None:
         """A helper's argument that has no name yet in this call gets the helper's name for it."""
@@ -121,84 +160,83 @@ class WatchedFrame:
         flags = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args and **kwargs
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + flags]
         described = self._source.arguments_of(code)
-        for name, tensor in _tensors_in(frame.f_locals):
-            self._seen[name] = identity_of(tensor)
-            base = _base(name)
-            if base in arguments:
-                statement = described.get(base, NO_STATEMENT)
-                self._stack.bind_if_unnamed(name, tensor, statement, self._place(statement))
+        for local, value in frame.f_locals.items():
+            for name, tensor in walk_leaves(local, value):
+                self._seen[name] = identity_of(tensor)
+                if local in arguments:
+                    self._bind(name, tensor, described.get(local, NO_STATEMENT), if_unnamed=True)
 
     def _look(self, frame: FrameType) -> None:
-        """Tell what the statement that is over has bound."""
-        statement = self._statement
-        before, self._seen = self._seen, {}
-        fresh = []
-        for name, tensor in _tensors_in(frame.f_locals):
-            identity = self._seen[name] = identity_of(tensor)
-            known = before.get(name)
-            if known != identity:
-                fresh.append((name, tensor, known is not None and known[0] == identity[0]))
-        if len(fresh) > 1 and statement.targets:
-            order = {target: index for index, target in enumerate(statement.targets)}
-            fresh.sort(key=lambda each: order.get(_base(each[0]), len(order)))
-        for name, tensor, in_place in fresh:
-            self._bind(name, tensor, statement, in_place)
-        if statement.assigns and not self._interrupted:
-            names = [name for name, _, _ in fresh]
-            left = [target for target in statement.targets if target not in names]
-            if left:
-                self._look_at_targets(frame, statement, left)
+        """Tell what the statement that is over has bound and changed."""
+        statement, before, seen = self._statement, self._seen, {}
+        fresh: list[tuple[str, str, Tensor, bool]] = []
+        for local, value in frame.f_locals.items():
+            kind = kind_of(type(value))
+            if not kind:
+                continue
+            for name, tensor in ((local, value),) if kind == "tensor" else walk_leaves(local, value):
+                identity = seen[name] = identity_of(tensor)
+                known = before.get(name)
+                if known != identity:
+                    fresh.append((local, name, tensor, known is not None and known[0] == identity[0]))
+        self._seen = seen
+        if fresh:
+            self._tell(frame, fresh)
+        if (statement.assigns and not self._interrupted) or statement.changes:
+            self._look_at_places(frame, {local for local, _, _, _ in fresh})
         self._interrupted = False
 
-    def _look_at_targets(self, frame: FrameType, statement: Statement, targets: list[str]) -> None:
-        """Targets of a finished assignment that showed no change: attributes, items, and names bound to the same."""
-        for target in targets:
-            value = _look_up(target, frame)
-            if isinstance(value, Tensor) or not target.isidentifier():
-                for name, tensor in walk_leaves(target, value):
-                    self._bind(name, tensor, statement, in_place=False)
+    def _tell(self, frame: FrameType, fresh: list[tuple[str, str, Tensor, bool]]) -> None:
+        """Names in the order in which the statement binds them; of several names for a changed tensor the first."""
+        order = {place.root: index for index, place in enumerate(self._statement.targets)}
+        fresh.sort(key=lambda each: order.get(each[0], len(order)))
+        changed: set[int] = set()
+        for local, name, tensor, in_place in fresh:
+            if in_place:
+                if id(tensor) not in changed:
+                    self._bind(name, tensor, self._statement, in_place=True)
+                changed.add(id(tensor))
+            else:
+                # An item is told where it has no other name; a variable of this function that an inner one has bound,
+                # where that has not told it.
+                from_inside = local not in order and local in frame.f_code.co_cellvars
+                self._bind(name, tensor, self._statement, if_unnamed=name != local or from_inside)
 
-    def _bind(self, name: str, tensor: Tensor, statement: Statement, in_place: bool) -> None:
-        if name.endswith("]") or ("." in name and name not in statement.targets):  # an item of a container
-            self._stack.bind_if_unnamed(name, tensor, statement, self._place(statement))
-        else:
-            self._stack.bind(name, tensor, "local", statement, self._place(statement), in_place)
+    def _look_at_places(self, frame: FrameType, told: set[str]) -> None:
+        """Attributes and items that were bound or changed, and names that were bound to the object they had."""
+        statement = self._statement
+        for place in statement.targets if statement.assigns and not self._interrupted else ():
+            if place.is_name and place.text in told:
+                continue
+            value = look_up(place, frame.f_locals)
+            if isinstance(value, Tensor):
+                same = self._places.get(place.text, (0, 0))[0] == id(value)
+                in_place = statement.augments and (same or place.is_name)
+                is_item = not place.is_name and place.steps[-1][0] != "attribute"
+                if not (is_item and place.root in told):
+                    self._bind(place.text, value, statement, in_place, if_unnamed=is_item and not in_place)
+            elif not place.is_name:
+                for name, tensor in walk_leaves(place.text, value):
+                    self._bind(name, tensor, statement, if_unnamed=True)
+        for place in statement.changes:
+            value = look_up(place, frame.f_locals)
+            if isinstance(value, Tensor) and place.root not in told:
+                identity, known = identity_of(value), self._places.get(place.text)
+                if known is not None and known[0] == identity[0] and (known != identity or known[1] == UNCOUNTED):
+                    self._bind(place.text, value, statement, in_place=True)
 
-    def _place(self, statement: Statement) -> str:
+    def _identities_of_places(self, frame: FrameType) -> dict[str, Identity]:
+        """What is where the statement that begins will bind or change something, apart from plain local names."""
+        statement = self._statement
+        if not statement.has_places:
+            return _NO_PLACES
+        found = {place.text: look_up(place, frame.f_locals) for place in (*statement.targets, *statement.changes)}
+        return {text: identity_of(value) for text, value in found.items() if isinstance(value, Tensor)}
+
+    def _bind(
+        self, name: str, tensor: Tensor, statement: Statement, in_place: bool = False, if_unnamed: bool = False
+    ) -> None:
+        if if_unnamed and self._stack.under_way[-1].has_named(tensor):
+            return
         line = statement.first or self._line
-        return f"{self._file}:{line}" if line else self._file
-
-
-def _tensors_in(local: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in local.items():
-        if isinstance(value, Tensor):
-            yield name, value
-        elif holds_many(value):
-            yield from walk_leaves(name, value)
-
-
-def _base(name: str) -> str:
-    """`outs.0` -> `outs`."""
-    return name.partition(".")[0]
-
-
-def _look_up(target: str, frame: FrameType) -> Any:
-    """The value of `x`, `self.cached`, `self.cache["k"]` or `out[i]` in the frame; None where it has none."""
-    import ast
-
-    def value_of(node: ast.expr) -> Any:
-        if isinstance(node, ast.Attribute):
-            return getattr(value_of(node.value), node.attr)
-        if isinstance(node, ast.Subscript):
-            base = value_of(node.value)
-            # An item of a tensor is a view that no one named; the tensor itself shows as changed in place.
-            return None if isinstance(base, Tensor) else base[value_of(node.slice)]
-        if isinstance(node, ast.Constant):
-            return node.value
-        assert isinstance(node, ast.Name)
-        return frame.f_locals[node.id]
-
-    try:
-        return value_of(ast.parse(target, mode="eval").body)
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return None
+        self._stack.bind(name, tensor, "local", statement, f"{self._file}:{line}" if line else self._file, in_place)

@@ -2,61 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 # Deeper or longer than this, a container is a data set and no value that a person named.
 _DEPTH = 4
 _ITEMS = 256
 
 
-def walk_leaves(name: str, value: Any, depth: int = _DEPTH) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor in the value with its path, in order.
+def walk_leaves(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor in the value with its path, in order, as far as the first 256 items at most.
 
-    Looks into tuples, lists, mappings and dataclasses, Hugging Face's ModelOutput among them. Never into an iterator
+    Looks into tuples, lists, dicts and dataclasses, Hugging Face's ModelOutput among them. Never into an iterator
     or a generator: to walk one is to use it up.
     """
-    kind = _kind(type(value))
+    kind = kind_of(type(value))
     if kind == "tensor":
         yield name, value
-    elif kind and depth:
-        for key, item in _items(kind, value):
-            yield from walk_leaves(f"{name}.{key}" if name else str(key), item, depth - 1)
+    elif kind:
+        yield from _walk(name, value, kind, _DEPTH, iter(range(_ITEMS)))
 
 
-def holds_many(value: Any) -> bool:
-    """Whether the value can hold tensors without being one."""
-    return _kind(type(value)) not in ("", "tensor")
+def _walk(name: str, value: Any, kind: str, depth: int, budget: Iterator[int]) -> Iterator[tuple[str, Tensor]]:
+    """The budget is shared by all levels: it is used up by every item that is looked at."""
+    for _, (key, item) in zip(budget, _items(kind, value), strict=False):
+        below = kind_of(type(item))
+        if not below:
+            continue
+        path = f"{name}.{key}" if name else str(key)
+        if below == "tensor":
+            yield path, item
+        elif depth > 1:
+            yield from _walk(path, item, below, depth - 1, budget)
 
 
 def _decide_kind(cls: type) -> str:
     """How to look into values of a class."""
     if issubclass(cls, Tensor):
         return "tensor"
-    if issubclass(cls, Mapping):
+    if issubclass(cls, dict | UserDict):
         return "mapping"
-    if issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
+    if issubclass(cls, tuple) and (hasattr(cls, "_fields") or cls.__module__ == "torch.return_types"):
         return "namedtuple"
     if issubclass(cls, tuple | list):
         return "sequence"
-    return "dataclass" if is_dataclass(cls) else ""
+    return "dataclass" if is_dataclass(cls) and not issubclass(cls, nn.Module) else ""
 
 
 # Decided once for each class: every local of every line is asked for its kind.
-_kind: Callable[[type], str] = lru_cache(maxsize=4096)(_decide_kind)
+kind_of: Callable[[type], str] = lru_cache(maxsize=4096)(_decide_kind)
 
 
 def _items(kind: str, value: Any) -> Iterator[tuple[object, Any]]:
     if kind == "mapping":
-        yield from list(value.items())[:_ITEMS]
-    elif kind == "namedtuple":
+        # Past the class's own `items`: a mapping that computes what it holds, or counts its readers, is not to notice.
+        return iter(dict.items(value.data if isinstance(value, UserDict) else value))
+    if kind == "sequence":
+        return enumerate(value)
+    if kind == "namedtuple":
         # torch.return_types, such as that of max(dim=0), keep their names elsewhere than a namedtuple.
-        yield from zip(getattr(value, "_fields", None) or value.__match_args__, value, strict=True)
-    elif kind == "sequence":
-        yield from enumerate(value[:_ITEMS])
-    else:
-        yield from ((each.name, getattr(value, each.name, None)) for each in fields(value))
+        return zip(getattr(value, "_fields", None) or value.__match_args__, value, strict=False)
+    return ((each.name, getattr(value, each.name, None)) for each in fields(value))

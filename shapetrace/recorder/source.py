@@ -8,27 +8,36 @@ import linecache
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
 from weakref import WeakKeyDictionary
 
 from shapetrace.axes import Axes, axes_in_annotation, axes_in_comment, axes_in_pattern
+from shapetrace.recorder.access import Place, read_place
 
-# Comments that speak to a tool and not to a reader.
-_FOR_TOOLS = re.compile(r"(noqa|type:|fmt:|pragma:|pylint:|pyright:|mypy:|isort:|ruff:|yapf:|nosec|Copied from)", re.I)
+# Comments, or ends of comments, that speak to a tool and not to a reader.
+_FOR_TOOLS = re.compile(
+    r"\s*#\s*(noqa|type:|fmt:|pragma:|pylint:|pyright:|mypy:|isort:|ruff:|yapf:|nosec|Copied from)\b.*", re.I
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, or the head of one that has a body."""
+    """One statement, or the head of one that has a body; statements that share a line are one."""
 
     first: int
     last: int
     comment: str = ""
-    targets: tuple[str, ...] = ()  # what it binds, from left to right, as written: `q`, `self.cached`
-    assigns: bool = False  # an assignment: it has bound its targets when it is over
+    targets: tuple[Place, ...] = ()  # what it binds, from left to right
+    changes: tuple[Place, ...] = ()  # what it may change in place: `self.k` in `self.k[0] = x` and `self.k.add_(1)`
+    assigns: bool = False  # an assignment: once over, it has bound its targets, be it to what they held before
+    augments: bool = False  # `+=` and its like
+    has_places: bool = False  # whether it binds or changes anything that is no plain name
     readings: tuple[Axes, ...] = ()  # what its comment, annotation and patterns say of the result, in this order
+
+
+NO_STATEMENT = Statement(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,10 @@ class Source:
 
     statements: dict[int, Statement] = field(default_factory=dict)  # by line
     arguments: dict[tuple[str, int], dict[str, Statement]] = field(default_factory=dict)  # by function name and line
-    classes: list[tuple[int, int, dict[str, Statement]]] = field(
-        default_factory=list
-    )  # first and last line, attributes
+    classes: list[tuple[int, int, dict[str, Statement]]] = field(default_factory=list)  # first, last line, attributes
+
+    def statement_at(self, line: int) -> Statement:
+        return self.statements.get(line, NO_STATEMENT)
 
     def arguments_of(self, code: CodeType) -> dict[str, Statement]:
         """What the signature of this function says of each argument."""
@@ -56,6 +66,7 @@ _EMPTY = Source()
 
 def read_source(filename: str) -> Source:
     """What the file says, as it is now; a notebook cell counts as a file."""
+    linecache.checkcache(filename)
     return _parse_source("".join(linecache.getlines(filename)))
 
 
@@ -90,9 +101,7 @@ def _parse_source(text: str) -> Source:
     source = Source()
     for node in ast.walk(tree):  # outer before inner, so that the smallest statement has the last word
         if isinstance(node, ast.stmt):
-            statement = _read_statement(node, comments)
-            for line in range(statement.first, statement.last + 1):
-                source.statements[line] = statement
+            _add_statement(source, node, _read_statement(node, comments))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # A function's first line, for Python, is that of its first decorator.
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -104,6 +113,19 @@ def _parse_source(text: str) -> Source:
     return source
 
 
+def _add_statement(source: Source, node: ast.stmt, statement: Statement) -> None:
+    before = source.statement_at(statement.first)
+    if before.first == before.last == statement.first == statement.last:
+        # `a = 1; b = 2`, or `for x in xs: y = x`: which of them has run, the line alone does not tell.
+        simple = before.assigns and statement.assigns
+        targets = (*before.targets, *statement.targets)
+        changes = before.changes + statement.changes
+        has_places = before.has_places or statement.has_places
+        statement = replace(statement, targets=targets, changes=changes, assigns=simple, has_places=has_places)
+    for line in range(statement.first, statement.last + 1):
+        source.statements[line] = statement
+
+
 def _comments_by_line(text: str) -> dict[int, str]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return {token.start[0]: _for_readers(token.string) for token in tokens if token.type == tokenize.COMMENT}
@@ -111,8 +133,7 @@ def _comments_by_line(text: str) -> dict[int, str]:
 
 def _for_readers(comment: str) -> str:
     """`# (B, T)  # noqa: E501` -> `(B, T)`."""
-    parts = re.split(r"\s*#+\s*", comment)
-    return " # ".join(part.strip() for part in parts if part.strip() and not _FOR_TOOLS.match(part))
+    return _FOR_TOOLS.sub("", comment).lstrip("#").strip()
 
 
 def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
@@ -122,45 +143,56 @@ def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
     annotation = axes_in_annotation(ast.unparse(node.annotation)) if isinstance(node, ast.AnnAssign) else ()
     value = getattr(node, "value", None)
     pattern = _axes_in_call(value) if isinstance(value, ast.expr) else ()
+    own = list(_own_nodes(node))
+    stored = [each for each in own if isinstance(getattr(each, "ctx", None), ast.Store)]
+    targets = tuple(place for place in map(read_place, stored) if place is not None)
+    changes = tuple(place for place in map(_changed_place, own) if place is not None)
     return Statement(
         first,
         last,
         comment,
-        tuple(_targets(node)),
-        isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign),
+        targets,
+        changes,
+        isinstance(node, ast.Assign | ast.AugAssign) or (isinstance(node, ast.AnnAssign) and node.value is not None),
+        isinstance(node, ast.AugAssign),
+        bool(changes) or not all(place.is_name for place in targets),
         tuple(axes for axes in (*axes_in_comment(comment), annotation, pattern) if axes),
     )
 
 
 def _last_line_of_head(node: ast.stmt) -> int:
-    """The line on which the statement ends, or the last one before its body."""
-    body = getattr(node, "body", None) or getattr(node, "cases", None)
-    if not body:
+    """The line on which the statement ends, or what stands before its body does."""
+    if not getattr(node, "body", None) and not getattr(node, "cases", None):
         return node.end_lineno or node.lineno
-    inner: int = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
-    return max(node.lineno, inner - 1)
+    head = [
+        each
+        for each in ast.iter_child_nodes(node)
+        if not isinstance(each, ast.stmt | ast.ExceptHandler | ast.match_case)
+    ]
+    return max([node.lineno, *(getattr(each, "end_lineno", None) or 0 for each in head)])
 
 
-def _targets(node: ast.stmt) -> Iterator[str]:
-    """Names, attributes and items that the statement itself binds; those in its body are their own statements'."""
-    inner = {id(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)}
+def _own_nodes(node: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of the statement itself, in the order of the source: not its body's, nor another scope's."""
     queue: list[ast.AST] = [node]
     while queue:
         each = queue.pop(0)
-        if isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and isinstance(each.ctx, ast.Store):
-            if _is_plain(each):
-                yield ast.unparse(each)
-        elif not isinstance(each, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            queue = [child for child in ast.iter_child_nodes(each) if id(child) not in inner] + queue
+        yield each
+        if not isinstance(each, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            inner = ast.iter_child_nodes(each)
+            queue = [
+                child for child in inner if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+            ] + queue
 
 
-def _is_plain(node: ast.expr) -> bool:
-    """A chain that can be looked up again without running any code: `x`, `self.a.b`, `self.cache["k"]`, `out[i]`."""
-    if isinstance(node, ast.Attribute):
-        return _is_plain(node.value)
-    if isinstance(node, ast.Subscript):
-        return _is_plain(node.value) and isinstance(node.slice, ast.Constant | ast.Name)
-    return isinstance(node, ast.Name)
+def _changed_place(node: ast.AST) -> Place | None:
+    """`x` where the node is `x[...] = ...` or `x.add_(...)`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return read_place(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        return read_place(node.func.value) if name.endswith("_") and not name.endswith("__") else None
+    return None
 
 
 def _axes_in_call(value: ast.expr) -> Axes:
@@ -174,38 +206,40 @@ def _axes_in_call(value: ast.expr) -> Axes:
 
 
 def _read_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, comments: dict[int, str]) -> dict[str, Statement]:
+    given = node.args
+    every = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
+    arguments = [each for each in every if each is not None]
+    lines = [each.lineno for each in arguments if each.arg not in ("self", "cls")]
     found = {}
-    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    lines = [argument.lineno for argument in every]
-    body = node.body[0].lineno
-    for argument in every:
-        alone = lines.count(argument.lineno) == 1 or (len(every) == 2 and every[0].arg == "self")
-        comment = comments.get(argument.lineno, "") if alone and argument.lineno < body else ""
+    for argument in arguments:
+        line = argument.lineno
+        alone = lines.count(line) == 1  # with two arguments on it, whose is the line's comment?
+        comment = comments.get(line, "") if alone and line < node.body[0].lineno else ""
         annotation = axes_in_annotation(ast.unparse(argument.annotation)) if argument.annotation else ()
         readings = tuple(axes for axes in (*axes_in_comment(comment), annotation) if axes)
-        found[argument.arg] = Statement(argument.lineno, argument.lineno, comment, (argument.arg,), False, readings)
+        found[argument.arg] = Statement(line, line, comment, readings=readings)
     return found
 
 
 def _read_attributes(node: ast.ClassDef, source: Source, comments: dict[int, str]) -> dict[str, Statement]:
     """The statement that first binds each attribute; without a comment there, the line that comments on its use."""
     found: dict[str, Statement] = {}
-    for each in ast.walk(node):
+    inside = [each for each in ast.walk(node) if isinstance(each, ast.expr)]
+    for each in sorted(inside, key=lambda node: (node.lineno, node.col_offset)):
+        statement = source.statement_at(each.lineno)
         if isinstance(each, ast.Call):
             name = _registered_name(each)
             if name:
-                found.setdefault(name, source.statements[each.lineno])
+                found.setdefault(name, statement)
         elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self":
-            statement = source.statements[each.lineno]
             if isinstance(each.ctx, ast.Store):
                 found.setdefault(each.attr, statement)
             elif statement.first < each.lineno < statement.last and each.lineno in comments:
                 # `self.W_Q,  # (n_heads, d_model, d_head)` among the arguments of a call
                 used = comments[each.lineno]
-                known = found.get(each.attr)
-                if known is None or not known.comment:
+                if not found.get(each.attr, NO_STATEMENT).comment:
                     readings = tuple(axes_in_comment(used))
-                    found[each.attr] = Statement(each.lineno, each.lineno, used, (), False, readings)
+                    found[each.attr] = Statement(each.lineno, each.lineno, used, readings=readings)
     return found
 
 

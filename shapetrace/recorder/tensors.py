@@ -8,14 +8,22 @@ from torch import Tensor, nn
 from shapetrace.trace import Shape, TensorStats
 
 Identity = tuple[int, int]
+UNCOUNTED = -1  # the version of a tensor whose changes torch does not count
 
 
 def shape_of(tensor: Tensor) -> Shape:
     """The sizes; of a nested tensor the number of its parts and -1 for each ragged axis."""
     try:
-        return tuple(map(int, tensor.shape))
+        return tuple(map(_size_of, tensor.shape))
     except (RuntimeError, NotImplementedError):
         return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+
+
+def _size_of(size: int | torch.SymInt) -> int:
+    try:
+        return int(size)
+    except (AttributeError, RuntimeError, TypeError):  # the ragged axis of a nested tensor
+        return -1
 
 
 def shape_of_parameter(parameter: Tensor) -> Shape | None:
@@ -34,11 +42,11 @@ def device_of(tensor: Tensor) -> str:
 
 
 def identity_of(tensor: Tensor) -> Identity:
-    """Which object, and how often its contents were changed; the second is 0 where torch does not count."""
+    """Which object, and how often its contents were changed."""
     try:
         return id(tensor), tensor._version
     except RuntimeError:  # made under torch.inference_mode()
-        return id(tensor), 0
+        return id(tensor), UNCOUNTED
 
 
 @torch.no_grad()
@@ -46,8 +54,10 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
     """The figures of the finite entries; None where there are no values to look at."""
     if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
         return None
-    values = tensor.detach()
-    values = (values.abs() if values.is_complex() else values).double()
+    try:
+        values = (tensor.detach().abs() if tensor.is_complex() else tensor.detach()).double()
+    except (NotImplementedError, RuntimeError):  # less than a byte each
+        return None
     finite = values[values.isfinite()]
     nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
     if not finite.numel():

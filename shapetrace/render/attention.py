@@ -8,6 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shapetrace.render.theme import printable, quoted
+
 _BOS = "<|endoftext|>"
 
 
@@ -29,4 +31,4 @@ def render_pattern(pattern: Sequence[Sequence[float]], tokens: Sequence[str], ti
 
 def write_label(token: str) -> str:
     """A token as the head of a column: without its space, `<BOS>` for the beginning of the sequence."""
-    return "<BOS>" if token == _BOS else token.strip() or repr(token)
+    return "<BOS>" if token == _BOS else printable(token.strip()) or quoted(token)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shapetrace.folding import fold, fold_names
 from shapetrace.parameters import Part, break_down, count_parameters, full_name, is_within, unique_parameters
-from shapetrace.render.theme import count_of, separated, write_bytes, write_shape
+from shapetrace.render.theme import count_of, printable, separated, write_bytes, write_shape
 from shapetrace.trace import ModuleCall
 
 Row = tuple[int, Part, Part, int]  # level, part, the last of its likes, how many there are
@@ -75,9 +75,9 @@ def render_parameter_table(module: ModuleCall, modules: Sequence[ModuleCall]) ->
         flags += [f"tied to {record.tied}"] if record.tied else []
         remark = Text("  ".join(flags), "flag")
         if record.comment:
-            remark.append("  " * bool(flags)).append(record.comment, "comment")
+            remark.append("  " * bool(flags)).append(printable(record.comment), "comment")
         shape = Text(write_shape(record.shape), "shape")
-        table.add_row(Text(record.name, "name"), shape, Text(f"{record.size:,}", "count"), remark)
+        table.add_row(Text(printable(record.name), "name"), shape, Text(f"{record.size:,}", "count"), remark)
     total = count_parameters(modules, module.module)
     return Group(*([table] if module.parameters else []), Text(f"total: {count_of(total, 'parameter')}"))
 
@@ -122,13 +122,14 @@ def _remarks(modules: Sequence[ModuleCall], path: str, whole: Part) -> Iterator[
     records = unique_parameters(modules, path)
     frozen = [name for name, record in records.items() if not record.trainable]
     waiting = [name for name, record in records.items() if record.shape is None]
+    inside = [module for module in modules if is_within(module.module, path)]
     tied = [
         f"{full_name(module.module, record.name)} is {record.tied}"
-        for module in modules
+        for module in inside
         for record in module.parameters
         if record.tied
     ]
-    buffers = [full_name(module.module, each.name) for module in modules for each in module.buffers]
+    buffers = [full_name(module.module, each.name) for module in inside for each in module.buffers]
     remarks = (
         (f"frozen ({whole.parameters - whole.trainable:,})", frozen),
         ("tied, counted once", tied),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shapetrace.folding import fold_names, without_numbers
 from shapetrace.render.attention import render_pattern
-from shapetrace.render.theme import count_of, separated
+from shapetrace.render.theme import count_of, quoted, separated
 from shapetrace.render.tree import render_trees
 from shapetrace.report import END_TO_END, ISOLATED, Difference, Divergence, ModuleRow, Report
 from shapetrace.selection import select_modules
@@ -180,7 +180,7 @@ def _predictions(report: Report) -> RenderableType:
         table.add_column(title, no_wrap=True)
     for each in report.predictions:
         style = "good" if each.yours == each.reference else "bad"
-        table.add_row(repr(each.token), Text(repr(each.yours), style), Text(repr(each.reference)))
+        table.add_row(quoted(each.token), Text(quoted(each.yours), style), Text(quoted(each.reference)))
     return table
 
 

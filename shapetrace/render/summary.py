@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shapetrace.parameters import count_bytes, unique_parameters
-from shapetrace.render.theme import count_of, separated, write_bytes
+from shapetrace.render.theme import count_of, printable, quoted, separated, write_bytes
 from shapetrace.render.tree import EVERYTHING, View, render_trees
 from shapetrace.trace import InputRecord, TensorRecord, Trace, walk_calls, walk_modules
 
@@ -23,15 +23,15 @@ def render_trace(trace: Trace, view: View = EVERYTHING) -> RenderableType:
     if trace.input and not trace.predictions and trace.model.weights.startswith("random"):
         parts.append(Text("The weights are random: shapes are exact, predictions mean nothing and are not shown."))
     if trace.error:
-        parts.append(Text(trace.error, "bad"))
+        parts.append(Text(printable(trace.error), "bad"))
     parts.append(_totals(trace))
     return separated(parts)
 
 
 def _headline(trace: Trace) -> Text:
-    headline = Text(trace.model.name, "path")
+    headline = Text(printable(trace.model.name), "path")
     if trace.model.weights:
-        headline.append(f"  weights: {trace.model.weights}", "default")
+        headline.append(f"  weights: {printable(trace.model.weights)}", "default")
     return headline
 
 
@@ -44,8 +44,8 @@ def _tokens(given: InputRecord, predictions: tuple[str, ...], view: View) -> Ren
         table.add_column("most likely next", no_wrap=True)
     shown = len(given.ids) if view.expand else _MOST_TOKENS
     for position, (index, token) in enumerate(zip(given.ids[:shown], given.tokens, strict=False)):
-        likeliest = [Text(repr(predictions[position]), "count")] if predictions else []
-        table.add_row(str(position), str(index), Text(repr(token), "name"), *likeliest)
+        likeliest = [Text(quoted(predictions[position]), "count")] if predictions else []
+        table.add_row(str(position), str(index), Text(quoted(token), "name"), *likeliest)
     left = len(given.ids) - shown
     return Group(table, f"... and {count_of(left, 'more token')}, shown with --expand") if left > 0 else table
 

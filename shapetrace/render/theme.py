@@ -26,6 +26,16 @@ THEME = Theme(
 )
 
 
+def printable(text: str) -> str:
+    """The text with each character that would steer a terminal, or end the line, written as its escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def quoted(token: str) -> str:
+    """A token with its spaces to be seen: `' cat'`."""
+    return f"'{printable(token)}'"
+
+
 def write_shape(shape: tuple[int, ...] | None) -> str:
     """`(1, 7, 768)`; `(?)` while the sizes are not known."""
     return "(?)" if shape is None else str(shape)

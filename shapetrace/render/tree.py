@@ -15,7 +15,7 @@ from rich.tree import Tree
 from shapetrace.folding import Run, Step, fold, likeness_of
 from shapetrace.parameters import count_parameters
 from shapetrace.render.parameters import render_parameter_table
-from shapetrace.render.theme import write_shape
+from shapetrace.render.theme import printable, write_shape
 from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, TensorStats, Trace, tensors_of, walk_modules
 
 _NARROWEST_COMMENT = 24
@@ -42,7 +42,7 @@ Row = ParameterRecord | TensorRecord
 
 
 def render_trees(trace: Trace, view: View = EVERYTHING) -> list[RenderableType]:
-    """A tree for each call at the root, and one for the modules that were never called.
+    """A tree for each call at the root, and one for the modules that were not called.
 
     A root that is no whole model, but one module of it, has its parameters in a table of their own above the tree.
     """
@@ -62,7 +62,9 @@ def render_trees(trace: Trace, view: View = EVERYTHING) -> list[RenderableType]:
 
 
 def _render_uncalled(modules: Sequence[ModuleCall], sizes: _Sizes, view: View) -> Tree:
-    tree = CompactTree(Text("never called", "flag"), guide_style="dim")
+    tree = CompactTree(
+        Text("not called", "flag").append(", though what uses their parameters may have run", "note"), guide_style="dim"
+    )
     for run in _runs(modules, view):
         for module, last in zip(run.items, run.last, strict=True):
             _add_rows(tree.add(_head(module, last, run.times, sizes, base="")), _owned(module), sizes)
@@ -118,15 +120,15 @@ def _head(call: ModuleCall, last: ModuleCall, times: int, sizes: _Sizes, base: s
     if last.module != call.module:
         name += f" ... {_relative(last.module, base)}"
     if name:
-        head.append(name, "path").append("  ")
-    head.append(call.class_name, "class")
+        head.append(printable(name), "path").append("  ")
+    head.append(printable(call.class_name), "class")
     if times > 1:
         head.append(f"  x{times}", "times")
     count = sizes.parameters_of(call.module)
     if count:
         head.append(f"  {count:,}", "count").append(" each" if times > 1 else " parameters" if is_root else "", "count")
     if call.note:
-        head.append(f"  {call.note}", "flag")
+        head.append(f"  {printable(call.note)}", "flag")
     return head
 
 
@@ -191,7 +193,7 @@ def _label(row: Row) -> Text:
     label = Text()
     if role:
         label.append(f"{role} ", "role")
-    return label.append(row.name, "name")
+    return label.append(printable(row.name), "name")
 
 
 def _shape(row: Row) -> str:
@@ -205,9 +207,9 @@ def _remark(row: Row, times: int, sizes: _Sizes) -> Text:
     for flag in _flags(row, times, sizes):
         remark.append(f"{flag}  ", "flag")
     if row.comment:
-        remark.append(row.comment, "comment")
+        remark.append(printable(row.comment), "comment")
     elif row.axes:
-        remark.append(" ".join(row.axes), "axes")
+        remark.append(printable(" ".join(row.axes)), "axes")
     if isinstance(row, TensorRecord) and row.stats:
         if remark:
             remark.append("\n")

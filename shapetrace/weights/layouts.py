@@ -107,5 +107,7 @@ def _attention(key: str, part: str, tensor: Tensor, heads: int) -> dict[str, Ten
             return {"b_Q": q, "b_K": k, "b_V": v}
         return {"W_O": einops.rearrange(tensor, "(h d) m -> h d m", h=heads)}
     except einops.EinopsError:
-        shape = tuple(tensor.shape)
-        raise WeightsError(f"`{key}` has shape {shape}, which {heads} heads do not divide") from None
+        raise WeightsError(
+            f"`{key}` has shape {tuple(tensor.shape)}, which is none of {heads} heads' q, k and v",
+            "give the sizes of the weights with `--model` or `--set`, such as `--set n_heads=2`",
+        ) from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from torch import Tensor
 
-from shapetrace.errors import WeightsError, suggest
+from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Transformer
 from shapetrace.weights.layouts import from_hugging_face, is_hugging_face
 
@@ -51,11 +52,16 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
         *(f"unexpected: {_listed(unexpected)}" for _ in unexpected[:1]),
         *(f"`{name}` is {tuple(ours[name].shape)}, the model's is {wanted[name]}" for name in mismatched[:5]),
         *(f"... and {len(mismatched) - 5} more of the wrong shape" for _ in mismatched[5:6]),
+        *(
+            f"`{name}` is {str(ours[name].dtype)[6:]}"
+            for name in wanted
+            if name in ours and not ours[name].is_floating_point()
+        ),
     ]
     if problems:
         raise WeightsError(
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
-            _next_step(missing, unexpected, wanted),
+            _next_step(missing, unexpected, mismatched),
         )
     return {name: ours[name] for name in wanted}
 
@@ -65,7 +71,10 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _next_step(missing: list[str], unexpected: list[str], wanted: dict[str, tuple[int, ...]]) -> str:
-    if missing and unexpected:
-        return f"`{unexpected[0]}`: {suggest(unexpected[0], wanted)}"
-    return "give the sizes of the weights with `--model` or `--set`, such as `--set n_layers=2`"
+def _next_step(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
+    near = get_close_matches(unexpected[0], missing, n=1, cutoff=0.8) if unexpected and missing else []
+    if near:
+        return f"`{unexpected[0]}`: did you mean `{near[0]}`?"
+    if mismatched or any(name.startswith("blocks.") for name in (*missing, *unexpected)):
+        return "give the sizes of the weights with `--model` or `--set`, such as `--set n_layers=2`"
+    return "a file has GPT-2's weights under TransformerLens names (embed.W_E) or Hugging Face's (wte.weight)"

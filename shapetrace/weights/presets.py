@@ -38,6 +38,9 @@ PRESETS = {
 }
 
 
+_LARGEST = 10_000_000  # no size of any model comes near
+
+
 def find_preset(name: str) -> Preset:
     """The built-in of that name; raises ShapetraceError where there is none."""
     if name not in PRESETS:
@@ -77,13 +80,13 @@ def explain_count(config: Config, parameters: int) -> str:
 
 
 def _read_value(name: str, kind: type, text: str) -> int | float | bool:
-    expected = {int: "a whole number from 1 up", float: "a number from 0 up", bool: "true or false"}[kind]
+    expected = {int: f"a whole number from 1 to {_LARGEST:,}", float: "a number from 0 up", bool: "true or false"}[kind]
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
         value = None
-    # `not >=` and not `<`, so that nan is refused too
-    if value is None or (kind is not bool and not value >= (1 if kind is int else 0)):
+    limits = {int: (1, _LARGEST), float: (0.0, 1e300), bool: (False, True)}[kind]
+    if value is None or not limits[0] <= value <= limits[1]:
         raise ShapetraceError(f"`{name}` is {expected}, not `{text}`", f"for example `--set {name}={_EXAMPLES[kind]}`")
     return value
 

@@ -21,12 +21,11 @@ def find_pretrained(preset: Preset) -> Path:
     Raises WeightsError within some 3 seconds where the hub does not answer.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     for repository in preset.repositories:
         try:
             return Path(hf_hub_download(repository, _FILE, local_files_only=True))
-        except LocalEntryNotFoundError:
+        except OSError:  # LocalEntryNotFoundError is one: not there, or no cache that can be read
             continue
     repository = preset.repositories[0]
     url = hf_hub_url(repository, _FILE)
@@ -34,9 +33,9 @@ def find_pretrained(preset: Preset) -> Path:
         _within(_PATIENCE_S, lambda: get_hf_file_metadata(url, timeout=_PATIENCE_S / 2))
         return Path(hf_hub_download(repository, _FILE))
     except Exception as error:  # whatever the HTTP library of the installed hub raises
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
         raise WeightsError(
-            f"the Hugging Face hub cannot be reached for {preset.name}'s pretrained weights ({reason})",
+            f"{preset.name}'s pretrained weights cannot be had from the Hugging Face hub ({reason})",
             "give `--weights` a .safetensors file, or use `--weights random`",
         ) from None
 
