@@ -23,7 +23,7 @@ class Attention(nn.Module):
         self.b_Q = nn.Parameter(torch.zeros(heads, inner))  # (n_heads, d_head)
         self.b_K = nn.Parameter(torch.zeros(heads, inner))  # (n_heads, d_head)
         self.b_V = nn.Parameter(torch.zeros(heads, inner))  # (n_heads, d_head)
-        self.b_O = nn.Parameter(torch.zeros(width))  # added after the heads are summed
+        self.b_O = nn.Parameter(torch.zeros(width))  # (d_model), added after the sum
         for weight in (self.W_Q, self.W_K, self.W_V, self.W_O):
             nn.init.normal_(weight, std=cfg.init_range)
         self.register_buffer("IGNORE", torch.tensor(float("-inf")))  # the score of a hidden key
@@ -60,17 +60,15 @@ class Attention(nn.Module):
         attn_scores = einops.einsum(
             q,
             k,
-            "batch posn_Q n_heads d_head, batch posn_K n_heads d_head -> batch n_heads posn_Q posn_K",
-        )  # (batch, n_heads, posn_Q, posn_K)
-        attn_scores_masked = self.apply_causal_mask(
-            attn_scores / self.cfg.d_head**0.5
-        )  # (batch, n_heads, posn_Q, posn_K)
+            "batch query n_heads d_head, batch key n_heads d_head -> batch n_heads query key",
+        )  # (batch, n_heads, query, key)
+        attn_scores_masked = self.apply_causal_mask(attn_scores / self.cfg.d_head**0.5)  # (batch, n_heads, query, key)
         attn_pattern = attn_scores_masked.softmax(-1)  # rows sum to 1 over visible keys
 
         z = einops.einsum(
             v,
             attn_pattern,
-            "batch posn_K n_heads d_head, batch n_heads posn_Q posn_K -> batch posn_Q n_heads d_head",
+            "batch key n_heads d_head, batch n_heads query key -> batch query n_heads d_head",
         )  # average of v, by the pattern
         attn_out = (
             einops.einsum(
@@ -87,7 +85,7 @@ class Attention(nn.Module):
         attn_scores: Tensor,  # divided by sqrt(d_head)
     ) -> Tensor:
         """Set the score of every later position to IGNORE, in place, and return the scores."""
-        all_ones = torch.ones(attn_scores.size(-2), attn_scores.size(-1), device=attn_scores.device)  # (posn_Q, posn_K)
+        all_ones = torch.ones(attn_scores.size(-2), attn_scores.size(-1), device=attn_scores.device)  # (query, key)
         mask = torch.triu(all_ones, diagonal=1).bool()  # True = in the future, hidden
         attn_scores.masked_fill_(mask, self.IGNORE)  # the future at -inf
         return attn_scores
