@@ -19,6 +19,7 @@ class TensorStats:
     rms: float | None
     nan: int = 0
     inf: int = 0
+    samples: tuple[float | None, ...] = ()  # a few entries, the first and the last among them; None: not finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +120,8 @@ def walk_modules(trace: Trace) -> Iterator[ModuleCall]:
 def tensors_of(call: ModuleCall) -> tuple[TensorRecord, ...]:
     """The named tensors of this call itself, without those of the modules it calls."""
     return tuple(step for step in call.steps if isinstance(step, TensorRecord))
+
+
+def write_shape(shape: Shape | None) -> str:
+    """`(1, 7, 768)`; `(?)` while the sizes are not known."""
+    return "(?)" if shape is None else str(shape)

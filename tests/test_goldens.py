@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from shapetrace import load
-from shapetrace.selection import select_modules
 from shapetrace.target import build_target
-from shapetrace.text_run import tokenize, trace_text
+from shapetrace.tokens import encode
 from shapetrace.trace import tensors_of, walk_calls
 
-TRACES = Path(__file__).parent.parent / "traces"
+TRACES = Path(__file__).parent.parent / "traces" / "test_goldens"
 KINDS = {
     "embed": "embed",
     "pos_embed": "pos_embed",
@@ -20,29 +20,27 @@ KINDS = {
     "mlp": "blocks.0.mlp",
     "unembed": "unembed",
 }
+TOKENS = torch.tensor([encode("The cat sat on the mat")])
 
 
 @pytest.fixture(scope="module")
-def trace():
-    target = build_target("gpt2-small", weights="random")
-    return trace_text(target, tokenize("The cat sat on the mat", target))
+def model():
+    return build_target("gpt2-small", weights="random").model
 
 
-def test_the_whole_model(trace):
-    assert trace == load(TRACES / "gpt2_small.yaml")
+def test_the_whole_model(model, golden_trace):
+    golden_trace.check(model, TOKENS, name="gpt2_small", comments=True)
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS.items())
-def test_a_module_of_each_kind(trace, kind, path):
-    assert select_modules(trace, path) == load(TRACES / f"{kind}.yaml")
+def test_a_module_of_each_kind(model, golden_trace, kind, path):
+    given = TOKENS if kind in ("embed", "pos_embed") else torch.zeros(1, 7, 768)
+    golden_trace.check(model.get_submodule(path), given, name=kind, comments=True)
 
 
-def test_every_golden_is_read():
-    assert {path.stem for path in TRACES.iterdir()} == {"gpt2_small", *KINDS}
-
-
-def test_four_fifths_of_the_tensors_carry_a_comment(trace):
-    tensors = [tensor for call in walk_calls(trace.calls[0]) for tensor in tensors_of(call)]
+def test_four_fifths_of_the_tensors_carry_a_comment():
+    (root,) = load(TRACES / "gpt2_small.yaml").calls
+    tensors = [tensor for call in walk_calls(root) for tensor in tensors_of(call)]
     assert sum(bool(tensor.comment) for tensor in tensors) >= 0.8 * len(tensors)
 
 

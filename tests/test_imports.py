@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
     "tokens": set(),
-    "render": {"folding", "parameters", "report", "selection", "trace"},
+    "render": {"comparison", "folding", "parameters", "report", "selection", "trace"},
     "gpt2": set(),
     "recorder": {"axes", "errors", "trace"},
     "weights": {"errors", "gpt2"},
@@ -31,21 +31,16 @@ MAY_IMPORT = {
     "report": {"parameters"},
     "reference": {"errors", "gpt2", "weights"},
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
+    "pairing": set(),
+    "comparison": {"folding", "pairing", "trace"},
+    "golden": {"comparison", "recorder", "render", "store", "trace"},
+    "pytest_plugin": {"errors", "golden", "store"},
     "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "trace", "weights"},
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {
-    "errors",
-    "trace",
-    "axes",
-    "parameters",
-    "folding",
-    "selection",
-    "schema",
-    "store",
-    "tokens",
-    "render",
-    "report",
+    *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
+    *("pairing", "comparison", "pytest_plugin"),
 }
 
 
@@ -93,6 +88,7 @@ def modules_after(program):
 
 
 COMMAND = "from shapetrace.cli import main; main({!r}, standalone_mode=False)"
+GOLDEN = str(PACKAGE.parent / "traces" / "test_goldens" / "gpt2_small.yaml")
 HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"}
 
 
@@ -102,7 +98,9 @@ HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"
         "import shapetrace",
         COMMAND.format(["--help"]),
         COMMAND.format(["run", "--help"]),
-        COMMAND.format(["show", str(PACKAGE.parent / "traces" / "gpt2_small.yaml")]),
+        COMMAND.format(["show", GOLDEN]),
+        "import shapetrace.pytest_plugin",
+        COMMAND.format(["compare", GOLDEN, GOLDEN]),
         "import shapetrace.tokens; shapetrace.tokens.encode('The cat')",
     ],
 )

@@ -10,10 +10,10 @@ from shapetrace import record, recording
 from shapetrace.recorder.parameters import describe_modules
 from shapetrace.render.parameters import render_parameters
 from shapetrace.render.summary import render_trace
-from shapetrace.render.theme import THEME, write_bytes, write_shape
+from shapetrace.render.theme import THEME, write_bytes
 from shapetrace.render.tree import View
 from shapetrace.selection import select_modules
-from shapetrace.trace import InputRecord, ModelRecord, ModuleCall, TensorRecord, Trace
+from shapetrace.trace import InputRecord, ModelRecord, ModuleCall, TensorRecord, Trace, write_shape
 
 
 class Block(nn.Module):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
 from shapetrace.cli.run import run
@@ -52,5 +53,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, params, diff, show):
+for _command in (run, params, diff, compare, show):
     main.add_command(_command)

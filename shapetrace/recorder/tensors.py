@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from shapetrace.trace import Shape, TensorStats
 
+_SAMPLES = 4
 Identity = tuple[int, int]
 UNCOUNTED = -1  # the version of a tensor whose changes torch does not count
 
@@ -60,8 +63,20 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
         return None
     finite = values[values.isfinite()]
     nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
+    samples = _samples_of(values.flatten())
     if not finite.numel():
-        return TensorStats(None, None, None, None, nan, inf)
+        return TensorStats(None, None, None, None, nan, inf, samples)
     figures = (finite.min(), finite.max(), finite.mean(), finite.square().mean().sqrt())
-    low, high, mean, rms = (float(f"{figure.item():.6g}") for figure in figures)
-    return TensorStats(low, high, mean, rms, nan, inf)
+    low, high, mean, rms = (_rounded(figure.item()) for figure in figures)
+    return TensorStats(low, high, mean, rms, nan, inf, samples)
+
+
+def _samples_of(values: Tensor) -> tuple[float | None, ...]:
+    """Entries at equal distances, the first and the last among them."""
+    last = values.numel() - 1
+    places = sorted({last * part // (_SAMPLES - 1) for part in range(_SAMPLES)}) if last >= 0 else []
+    return tuple(_rounded(entry) if math.isfinite(entry) else None for entry in values[places].tolist())
+
+
+def _rounded(figure: float) -> float:
+    return float(f"{figure:.6g}")

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from shapetrace.folding import fold, fold_names
 from shapetrace.parameters import Part, break_down, count_parameters, full_name, is_within, unique_parameters
-from shapetrace.render.theme import count_of, printable, separated, write_bytes, write_shape
-from shapetrace.trace import ModuleCall
+from shapetrace.render.theme import count_of, printable, separated, write_bytes
+from shapetrace.trace import ModuleCall, write_shape
 
 Row = tuple[int, Part, Part, int]  # level, part, the last of its likes, how many there are
 

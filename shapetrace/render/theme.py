@@ -36,11 +36,6 @@ def quoted(token: str) -> str:
     return f"'{printable(token)}'"
 
 
-def write_shape(shape: tuple[int, ...] | None) -> str:
-    """`(1, 7, 768)`; `(?)` while the sizes are not known."""
-    return "(?)" if shape is None else str(shape)
-
-
 def write_bytes(count: float) -> str:
     """`652.3 MB`, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -15,8 +15,17 @@ from rich.tree import Tree
 from shapetrace.folding import Run, Step, fold, likeness_of
 from shapetrace.parameters import count_parameters
 from shapetrace.render.parameters import render_parameter_table
-from shapetrace.render.theme import printable, write_shape
-from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, TensorStats, Trace, tensors_of, walk_modules
+from shapetrace.render.theme import printable
+from shapetrace.trace import (
+    ModuleCall,
+    ParameterRecord,
+    TensorRecord,
+    TensorStats,
+    Trace,
+    tensors_of,
+    walk_modules,
+    write_shape,
+)
 
 _NARROWEST_COMMENT = 24
 _Step = TypeVar("_Step", bound=Step)

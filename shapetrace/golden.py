@@ -1,0 +1,52 @@
+"""Golden traces: a model's trace beside the one that is kept in a file."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shapetrace.comparison import Comparison, compare
+from shapetrace.recorder import recording
+from shapetrace.render.comparison import render_comparison
+from shapetrace.store import load
+from shapetrace.trace import Trace
+
+_RTOL = 1e-4  # of a tensor's largest value: several times what another processor's rounding makes of it
+
+
+def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, Any], values: bool) -> Trace:
+    """The trace of one call, without gradients; with figures of each tensor where values are guarded."""
+    import torch
+
+    with torch.no_grad(), recording(model, stats=values) as trace:
+        model(*inputs, **named_inputs)
+    return trace
+
+
+def describe_difference(path: Path, trace: Trace, comments: bool, values: bool | float) -> str:
+    """What is different from the golden trace at the path, as text; "" where nothing is.
+
+    Raises TraceFileError for a file that is no trace.
+    """
+    golden = load(path)
+    rtol = None if values is False else _RTOL if values is True else float(values)
+    comparison = compare(replace(golden, input=None), trace, comments=comments, rtol=rtol)
+    return "" if comparison.same else _as_text(comparison)
+
+
+def obtained_path(path: Path) -> Path:
+    """Where the trace that differs is put: `attention.obtained.yaml` beside `attention.yaml`."""
+    return path.with_name(f"{path.stem}.obtained.yaml")
+
+
+def _as_text(comparison: Comparison) -> str:
+    from rich.console import Console
+
+    from shapetrace.render.theme import THEME
+
+    console = Console(file=io.StringIO(), width=100, theme=THEME, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(render_comparison(comparison))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

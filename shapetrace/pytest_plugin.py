@@ -1,0 +1,172 @@
+"""The golden_trace fixture: a test fails when what a model does is no longer what its golden trace says.
+
+pytest loads this file in every run of everyone who has shapetrace installed: it imports nothing of weight until a test
+asks for the fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_KEY = pytest.StashKey["GoldenSession"]()
+
+
+class GoldenSession:
+    """What the golden traces of one run came to."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.used: set[str] = set()  # paths, as text: they travel between the processes of pytest-xdist
+        self.rewritten: set[str] = set()
+        self.narrowed = False  # whether some tests were left out
+
+    def as_plain(self) -> dict[str, Any]:
+        return {"used": sorted(self.used), "rewritten": sorted(self.rewritten), "narrowed": self.narrowed}
+
+    def add(self, plain: dict[str, Any]) -> None:
+        """Take in what another process has seen."""
+        self.used |= set(plain["used"])
+        self.rewritten |= set(plain["rewritten"])
+        self.narrowed |= plain["narrowed"]
+
+    def unused(self) -> list[Path]:
+        """The golden files that no test asked for."""
+        files = sorted(self.folder.glob("*/*.yaml"))
+        return [file for file in files if str(file) not in self.used and not file.name.endswith(".obtained.yaml")]
+
+
+class GoldenTrace:
+    """The fixture: `golden_trace.check(model, *inputs)`."""
+
+    def __init__(self, session: GoldenSession, node: pytest.Item, update: bool):
+        self._session = session
+        self._node = node
+        self._update = update
+        self._unnamed = 0
+
+    def check(
+        self,
+        model: Any,
+        /,
+        *inputs: Any,
+        name: str = "",
+        comments: bool = False,
+        values: bool | float = False,
+        **named_inputs: Any,
+    ) -> None:
+        """Fail the test unless the model, called with these inputs, does what the golden trace of that name says.
+
+        name: of the file below `traces/<test module>/`; by default the test's own, with its parameters.
+        comments: a changed comment fails too. values: so does a changed number; a number is the relative tolerance.
+        A golden trace that is not there is written, and the test fails. One that differs is left alone, and what was
+        obtained is put beside it. `pytest --update-traces` rewrites it instead, and the test passes.
+        """
+        __tracebackhide__ = True
+        from shapetrace.errors import TraceFileError
+        from shapetrace.golden import describe_difference, obtained_path, record_golden
+        from shapetrace.store import save
+
+        path = self._path_of(name)
+        trace = record_golden(model, inputs, named_inputs, values is not False)
+        shown = _relative(path, self._node.config.rootpath)
+        again = str(path) in self._session.used
+        self._session.used.add(str(path))
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save(trace, path)
+            self._session.rewritten.add(str(path))
+            if not self._update:
+                raise AssertionError(f"there was no golden trace {shown}; it was written: look at it, and run again")
+            return
+        try:
+            difference = describe_difference(path, trace, comments, values)
+        except TraceFileError as error:
+            raise AssertionError(f"{error.message}\n\nhint: mend it, or delete it and run again") from None
+        if not difference:
+            obtained_path(path).unlink(missing_ok=True)
+        elif self._update and not again:
+            save(trace, path)
+            self._session.rewritten.add(str(path))
+            obtained_path(path).unlink(missing_ok=True)
+        else:
+            save(trace, obtained_path(path))
+            raise AssertionError(
+                f"the trace is not {shown}:\n{difference}\n\n"
+                f"what was obtained is in {obtained_path(path).name} beside it; `pytest --update-traces` takes it over"
+            )
+
+    def _path_of(self, name: str) -> Path:
+        if not name:
+            self._unnamed += 1
+            name = self._node.name.removeprefix("test_") + (f"_{self._unnamed}" if self._unnamed > 1 else "")
+        # `lengths[2]_2` -> `lengths-2_2`: what every file system takes
+        file = re.sub(r"[^A-Za-z0-9_.-]+", "-", name.replace("]", "")).strip("-")
+        return self._session.folder / self._node.path.stem / f"{file}.yaml"
+
+
+@pytest.fixture
+def golden_trace(request: pytest.FixtureRequest) -> GoldenTrace:
+    """Compare a model's trace with the one kept in `traces/`: `golden_trace.check(model, *inputs)`."""
+    update = request.config.getoption("--update-traces")
+    return GoldenTrace(request.config.stash[_KEY], request.node, bool(update))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("shapetrace")
+    group.addoption("--update-traces", action="store_true", help="Rewrite the golden traces that differ.")
+    parser.addini("golden_traces", "Folder of the golden traces, from the root directory.", default="traces")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_KEY] = GoldenSession(config.rootpath / config.getini("golden_traces"))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    if items:
+        items[0].config.stash[_KEY].narrowed = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # a process of pytest-xdist
+        output["shapetrace"] = session.config.stash[_KEY].as_plain()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any) -> None:
+    plain = getattr(node, "workeroutput", {}).get("shapetrace")
+    if plain:
+        node.config.stash[_KEY].add(plain)
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    session = config.stash[_KEY]
+    for title, files in _summary(session, exitstatus, config):
+        if files:
+            terminalreporter.section(title, sep="-")
+            for file in files:
+                terminalreporter.line(_relative(file, config.rootpath))
+
+
+def _summary(session: GoldenSession, exitstatus: int, config: pytest.Config) -> Iterator[tuple[str, list[Path]]]:
+    yield "golden traces written", [Path(each) for each in sorted(session.rewritten)]
+    if session.used and _ran_everything(session, exitstatus, config):
+        yield "golden traces that no test uses", session.unused()
+
+
+def _ran_everything(session: GoldenSession, exitstatus: int, config: pytest.Config) -> bool:
+    """Whether a golden trace that was not asked for is asked for by no test."""
+    chosen = any("::" in argument or argument.endswith(".py") for argument in config.args)
+    finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    stopped = config.getoption("maxfail", 0) and exitstatus != pytest.ExitCode.OK
+    return finished and not (chosen or stopped or session.narrowed)
+
+
+def _relative(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
