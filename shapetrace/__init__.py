@@ -38,6 +38,24 @@ __all__ = [
 _LAZY = {"diff": "shapetrace.divergence", "record": "shapetrace.recorder", "recording": "shapetrace.recorder"}
 
 
+def _as_rich(shown: Any) -> Any:
+    from shapetrace.render.display import as_rich
+
+    return as_rich(shown)
+
+
+def _as_html(shown: Any) -> str:
+    from shapetrace.render.display import as_html
+
+    return as_html(shown)
+
+
+# The data itself knows of no screen; here, where both halves meet, rich and notebooks are told how to show it.
+for _shown in (Trace, Report):
+    for _name, _method in (("__rich__", _as_rich), ("_repr_html_", _as_html)):
+        setattr(_shown, _name, _method)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version

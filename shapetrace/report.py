@@ -108,25 +108,23 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every parameter was found and every value agrees."""
+        """Whether every parameter was found and every value agrees, the logits' above all."""
         modules_ok = all(row.difference.ok for row in self.modules)
         tensors_ok = all(row.difference.ok for row in self.tensors if row.difference is not None)
-        return modules_ok and tensors_ok and not (self.keys.missing or self.keys.mismatched)
+        keys_ok = not (self.keys.missing or self.keys.mismatched or self.keys.different)
+        return modules_ok and tensors_ok and keys_ok and self.logits is not None and self.logits.ok
 
 
 def narrow(report: Report, path: str) -> Report:
     """The report's rows of one module and what is in it."""
 
     def inside(row: ModuleRow | TensorRow) -> bool:
-        return is_within(row.module, path)
+        # What a module returns is a hook of its block: it is the tensor's own module that counts.
+        own = isinstance(row, TensorRow) and is_within(row.yours.rpartition(".")[0] or row.module, path)
+        return own or is_within(row.module, path)
 
-    first = report.first_divergence
-    return replace(
-        report,
-        modules=tuple(filter(inside, report.modules)),
-        tensors=tuple(filter(inside, report.tensors)),
-        first_divergence=first if first and inside(first.row) else None,
-    )
+    modules, tensors = tuple(filter(inside, report.modules)), tuple(filter(inside, report.tensors))
+    return replace(report, modules=modules, tensors=tensors)
 
 
 def to_plain(report: Report) -> dict[str, Any]:

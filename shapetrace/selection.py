@@ -37,6 +37,14 @@ def match_paths(pattern: str, paths: Iterable[str]) -> list[str]:
     return found
 
 
+def find_path(path: str, paths: Iterable[str]) -> str:
+    """The path itself, where it is one of them; raises ShapetraceError where it is not."""
+    known = list(paths)
+    if path not in known:
+        raise ShapetraceError(f"no module `{path}` in this model", suggest(path, known))
+    return path
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """The paths without those that are below another of them."""
     found: list[str] = []

@@ -48,18 +48,21 @@ def diff_text(
     with WithoutInitialising():
         model = Transformer(config).eval().to(dtype)
     tokens = torch.tensor([given.ids])
-    with holding(model, reference.state()):
+    with holding(model, reference.state(), share=True):
         report = diff(model, tokens, reference, rtol=rtol, say=say)
         seen = observe(model, tokens)
     patterns = {each.module: _heads(each.value) for each in seen.tensors if each.record.name == "attn_pattern"}
     return TextDiff(report, seen.trace, patterns)
 
 
-def pattern_of(result: TextDiff, module: str, head: int) -> Pattern | None:
-    """The pattern of one head, where the module has any; raises ShapetraceError where it has no such head."""
+def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | None:
+    """The pattern of one head, of the first if None; raises ShapetraceError where there is no such head."""
     heads = result.patterns.get(module)
-    if heads is None:
+    if heads is None and head is None:
         return None
+    if heads is None:
+        raise ShapetraceError(f"{module} has no attention pattern, and so no heads", "give an attention module")
+    head = head or 0
     if not 0 <= head < len(heads):
         raise ShapetraceError(f"{module} has {len(heads)} heads, 0 to {len(heads) - 1}, and no head {head}")
     return heads[head]

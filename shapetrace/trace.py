@@ -68,6 +68,7 @@ class ModuleCall:
     parameters: tuple[ParameterRecord, ...] = ()
     buffers: tuple[TensorRecord, ...] = ()
     steps: tuple[TensorRecord | ModuleCall, ...] = ()
+    source: str = field(default="", compare=False)  # where its forward is written
 
 
 @dataclass(frozen=True, slots=True)

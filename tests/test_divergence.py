@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_the_state_dict_report_of_each_generation(reference):
     constants = tuple(f"blocks.{layer}.attn.IGNORE" for layer in range(3))
     assert keys.missing == keys.mismatched == keys.different == ()
     if GENERATION == 3:
-        assert (keys.loaded, keys.unexpected, keys.buffers) == (54 + 3, masks, ())
+        assert (keys.loaded, keys.unexpected, keys.buffers) == (54, masks, ())
     else:
         assert (keys.loaded, keys.unexpected, keys.buffers) == (54, (), constants)
 
@@ -261,12 +262,8 @@ def test_the_model_has_its_own_weights_afterwards(reference):
 
 def test_weights_are_lent_and_not_copied(reference):
     model, state = model_with(), reference.state()
-    with holding(model, state):
-        assert all(
-            model.state_dict()[name].data_ptr() == state[name].data_ptr()
-            for name in state
-            if name in model.state_dict()
-        )
+    with holding(model, state, share=True):
+        assert all(each.data_ptr() == state[name].data_ptr() for name, each in model.named_parameters())
         assert not model.unembed.b_U.requires_grad
         assert compare_keys(model, state).different == ()
     assert len(compare_keys(model, state).different) == 54
@@ -282,8 +279,225 @@ def test_without_a_reference_one_is_built_at_the_models_sizes():
 
 
 def test_a_model_in_no_known_layout():
-    with pytest.raises(shapetrace.ShapetraceError, match=r"Linear has no parameter `embed.W_E`, `pos_embed.W_pos`"):
+    with pytest.raises(
+        shapetrace.ShapetraceError, match=r"Linear has no parameter `embed.W_E` with 2 axes, `pos_embed.W_pos`"
+    ):
         shapetrace.diff(nn.Linear(2, 2), TOKENS)
+
+
+class Doubled(Transformer):
+    def forward(self, tokens):
+        return 2 * super().forward(tokens)
+
+
+class Centred(Transformer):
+    def forward(self, tokens):
+        return super().forward(tokens).log_softmax(-1)
+
+
+class LastOnly(Transformer):
+    def forward(self, tokens):
+        return super().forward(tokens)[:, -1:]
+
+
+class ReturnsNothing(Transformer):
+    def forward(self, tokens):
+        super().forward(tokens)
+
+
+class RunsNoModule(Transformer):
+    def forward(self, tokens):
+        return self.embed.W_E[tokens] @ self.unembed.W_U
+
+
+class ForgetsBias(Transformer):
+    def forward(self, tokens):
+        residual = self.embed(tokens) + self.pos_embed(tokens)
+        for block in self.blocks:
+            residual = block(residual)
+        return self.ln_final(residual) @ self.unembed.W_U
+
+
+@pytest.mark.parametrize("broken", [Doubled, Centred, LastOnly, ReturnsNothing, RunsNoModule, ForgetsBias])
+def test_logits_that_are_wrong_though_no_tensor_is(broken, reference):
+    report = diff_of(broken(TINY).eval(), reference)
+    assert not report.ok
+    assert report.first_divergence.row.reference == "unembed.hook_out"
+    assert to_plain(report)["first_divergence"]["module"] == "unembed"
+
+
+class LossAndLogits(Transformer):
+    def forward(self, tokens):
+        logits = super().forward(tokens)
+        return logits.mean(), logits
+
+
+def test_logits_among_other_outputs(reference):
+    assert diff_of(LossAndLogits(TINY).eval(), reference).ok
+
+
+def test_a_weight_that_these_tokens_do_not_touch(reference):
+    model = model_with()
+    model.load_state_dict(reference.state(), strict=False)
+    with torch.no_grad():
+        model.embed.W_E[50, 0] += 5
+    report = shapetrace.diff(model, TOKENS, reference)
+    assert (report.ok, report.first_divergence, report.keys.different) == (False, None, ("embed.W_E",))
+
+
+def test_a_constant_of_yours_is_not_mended_by_loading(reference):
+    def change(model):
+        model.blocks[1].attn.IGNORE = torch.tensor(-1.0)
+
+    report = diff_of(model_with(change), reference)
+    assert report.first_divergence.row.reference in ("blocks.1.attn.hook_attn_scores", "blocks.1.attn.hook_pattern")
+    assert report.remarks == ()
+
+
+def test_a_mask_of_yours_is_no_parameter(reference):
+    def change(model):
+        model.blocks[0].attn.register_buffer("mask", torch.ones(16, 16).tril())
+
+    assert diff_of(model_with(change), reference).ok
+
+
+class HeadFirst(Attention):
+    def forward(self, x):
+        q = torch.einsum("bpd,hde->bhpe", x, self.W_Q) + self.b_Q[:, None]
+        k = torch.einsum("bpd,hde->bhpe", x, self.W_K) + self.b_K[:, None]
+        v = torch.einsum("bpd,hde->bhpe", x, self.W_V) + self.b_V[:, None]
+        scores = (q @ k.mT) / self.cfg.d_head**0.5
+        masked = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -torch.inf)
+        pattern = masked.softmax(-1)
+        z = pattern @ v
+        return torch.einsum("bhpe,hed->bpd", z, self.W_O) + self.b_O
+
+
+class SmallPositions(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.W_pos = nn.Parameter(torch.ones(cfg.n_ctx, cfg.d_model))
+
+    def forward(self, tokens):
+        return self.W_pos[: tokens.shape[1]]
+
+
+class InverseScale(LayerNorm):
+    def forward(self, x):
+        scale = 1 / (x.var(-1, keepdim=True, unbiased=False) + self.cfg.layer_norm_eps).sqrt()
+        normalized = (x - x.mean(-1, keepdim=True)) * scale
+        return normalized * self.w + self.b
+
+
+@pytest.mark.parametrize(
+    ("path", "module"), [("blocks.1.attn", HeadFirst), ("pos_embed", SmallPositions), ("blocks.0.ln1", InverseScale)]
+)
+def test_another_way_to_write_it_is_no_divergence(path, module, reference):
+    def change(model):
+        model.set_submodule(path, module(TINY))
+
+    report = diff_of(model_with(change), reference)
+    assert (report.ok, report.first_divergence) == (True, None)
+
+
+class ScaledMask(Attention):
+    def forward(self, x):
+        q, k, v = (torch.einsum("bpd,hde->bphe", x, each) for each in (self.W_Q, self.W_K, self.W_V))
+        q, k, v = q + self.b_Q, k + self.b_K, v + self.b_V
+        scores = torch.einsum("bqhe,bkhe->bhqk", q, k) / self.cfg.d_head**0.5
+        masked = (1.5 * scores).masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -torch.inf)
+        return torch.einsum("bhqk,bkhe,hed->bqd", masked.softmax(-1), v, self.W_O) + self.b_O
+
+
+def test_masked_scores_come_before_those_that_are_not_masked_yet(reference):
+    def change(model):
+        model.blocks[0].attn = ScaledMask(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert first_of(report)[:2] == ("blocks.0.attn.hook_attn_scores", "blocks.0.attn.masked")
+    assert "inf" not in report.first_divergence.cause.detail
+
+
+class TwoInputs(Attention):
+    def forward(self, x, scale):
+        return super().forward(x) * scale
+
+
+class PassesTwo(TransformerBlock):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.attn = TwoInputs(cfg)
+
+    def forward(self, resid_pre):
+        resid_mid = self.attn(self.ln1(resid_pre), 1.0) + resid_pre
+        return self.mlp(self.ln2(resid_mid)) + resid_mid
+
+
+def test_a_module_that_wants_more_than_the_references_input(reference):
+    def change(model):
+        model.blocks[0] = PassesTwo(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert report.ok
+    assert report.remarks == ("blocks.0.attn does not run on the reference's input alone (TypeError)",)
+
+
+class WritesToItsWeights(SmallPositions):
+    def forward(self, tokens):
+        return self.W_pos[: tokens.shape[1]].mul_(2)
+
+
+def test_code_that_writes_to_its_weights_leaves_the_reference_alone(reference):
+    def change(model):
+        model.pos_embed = WritesToItsWeights(TINY)
+
+    before = reference.state()["pos_embed.W_pos"].clone()
+    assert not diff_of(model_with(change), reference).ok
+    assert torch.equal(reference.state()["pos_embed.W_pos"], before)
+
+
+def test_training_mode_is_remarked(reference):
+    report = diff_of(model_with().train(), reference)
+    assert report.remarks == ("your model is in training mode, in which dropout is on: call `.eval()` first",)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (torch.tensor([1, 2]), "tokens are whole numbers of shape (batch, posn), not int64 (2,)"),
+        (torch.tensor([[1.0]]), "tokens are whole numbers of shape (batch, posn), not float32 (1, 1)"),
+        (torch.zeros(1, 0, dtype=torch.long), "tokens are whole numbers of shape (batch, posn), not int64 (1, 0)"),
+        (torch.tensor([[101]]), "token ids go from 0 to 100; here they go from 101 to 101"),
+        (torch.tensor([[-1]]), "token ids go from 0 to 100; here they go from -1 to -1"),
+        (torch.zeros(1, 17, dtype=torch.long), "17 tokens are more than n_ctx = 16"),
+        (torch.zeros(1, 2, dtype=torch.long, device="meta"), "a diff compares values, and there are none"),
+    ],
+)
+def test_tokens_that_are_none(tokens, message, reference):
+    with pytest.raises(shapetrace.ShapetraceError, match=re.escape(message)):
+        shapetrace.diff(model_with(), tokens, reference)
+
+
+def test_a_reference_that_cannot_stand_beside(reference, double_reference):
+    with pytest.raises(shapetrace.ShapetraceError, match=r"the reference is torch.float64 and the model torch.float32"):
+        shapetrace.diff(model_with(), TOKENS, double_reference)
+    with pytest.raises(shapetrace.ShapetraceError, match="other sizes than the model: n_layers 2 beside 3"):
+        shapetrace.diff(Transformer(Config(**{**vars(TINY), "n_layers": 2})), TOKENS, reference)
+
+
+def test_a_model_that_raises(reference):
+    def break_it(model):
+        model.unembed.W_U = nn.Parameter(torch.ones(101, 40))
+
+    with pytest.raises(shapetrace.ShapetraceError, match=r"(?s)the model raised .*unembed.W_U: yours \(101, 40\)"):
+        diff_of(model_with(break_it), reference)
+
+
+def test_building_a_reference_moves_no_random_state():
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    build_reference(TINY, seeded_state(TINY, 0))
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_rtol_overrides(reference):
@@ -399,6 +613,10 @@ def test_one_module():
     [
         (["--module", "blocks.9"], "error: no module `blocks.9` in this model"),
         (["--module", "blocks.1.attn", "--head", "5"], "error: blocks.1.attn has 5 heads, 0 to 4, and no head 5"),
+        (["--module", "blocks.1.mlp", "--head", "0"], "error: blocks.1.mlp has no attention pattern"),
+        (["--module", "blocks"], "error: no module `blocks` in this model"),
+        (["--head", "0"], "Usage: main diff [OPTIONS] [TEXT]"),
+        (["--rtol", "nan"], "Usage: main diff [OPTIONS] [TEXT]"),
         (["--rtol", "-1"], "Usage: main diff [OPTIONS] [TEXT]"),
         (["--dtype", "float8"], "Usage: main diff [OPTIONS] [TEXT]"),
     ],

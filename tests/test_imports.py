@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
     "text_run": {"errors", "recorder", "target", "tokens", "trace"},
-    "__init__": {"divergence", "errors", "recorder", "report", "store", "trace"},
+    "__init__": {"divergence", "errors", "recorder", "render", "report", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
     "reference": {"errors", "gpt2", "weights"},

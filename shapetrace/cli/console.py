@@ -18,13 +18,17 @@ def note(text: str) -> None:
     click.echo(f"note: {text}", err=True)
 
 
-def show_result(result: RenderableType) -> None:
-    """Print to standard output; as wide as the terminal, 80 columns where it goes to a file."""
+def show_result(result: RenderableType, svg: str | None = None) -> None:
+    """Print to standard output, as wide as the terminal or 80 columns; with svg, write it as a picture too."""
     from rich.segment import Segment, Segments
 
-    console = _console()
+    console = _console(record=svg is not None)
     for line in console.render_lines(result, pad=False):
         console.print(Segments([*_without_end_spaces(line), Segment.line()]), end="")
+    if svg is not None:
+        from shapetrace.store import write_text
+
+        write_text(svg, console.export_svg(title="shapetrace"))
 
 
 def _without_end_spaces(line: list[Segment]) -> list[Segment]:
@@ -59,9 +63,9 @@ def steps() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _console(stderr: bool = False) -> Console:
+def _console(stderr: bool = False, record: bool = False) -> Console:
     from rich.console import Console
 
     from shapetrace.render.theme import THEME
 
-    return Console(stderr=stderr, theme=THEME, highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, record=record, theme=THEME, highlight=False, markup=False, emoji=False)

@@ -7,10 +7,12 @@ import click
 from shapetrace.cli.options import (
     bos_option,
     expand_option,
+    html_option,
     json_option,
     model_option,
     seed_option,
     set_option,
+    svg_option,
     weights_option,
 )
 
@@ -31,8 +33,10 @@ from shapetrace.cli.options import (
 )
 @click.option("--rtol", type=click.FloatRange(min=0), help="Largest relative difference that counts as equal.")
 @click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
-@click.option("--head", default=0, show_default=True, help="The head whose pattern `--module` shows.")
+@click.option("--head", type=int, help="The head whose pattern `--module` shows; 0 if not given.")
 @expand_option
+@svg_option
+@html_option
 @json_option
 @click.pass_context
 def diff(
@@ -46,8 +50,10 @@ def diff(
     dtype: str,
     rtol: float | None,
     module: str | None,
-    head: int,
+    head: int | None,
     expand: bool,
+    svg: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Compare every module with transformer_lens on TEXT.
@@ -60,31 +66,45 @@ def diff(
     shapetrace diff --dtype float64 --set n_layers=2
     """
     import json
+    import math
 
     import torch
 
     from shapetrace.cli.console import note, progress, show_result, steps
+    from shapetrace.reference.reference import module_paths
+    from shapetrace.render.page import render_report_page
     from shapetrace.render.report import render_module, render_report
     from shapetrace.report import narrow, to_plain
-    from shapetrace.selection import match_paths
+    from shapetrace.selection import find_path
+    from shapetrace.store import check_writable, write_text
     from shapetrace.target import build_on_meta, find_weights
     from shapetrace.text_diff import diff_text, pattern_of
     from shapetrace.text_run import tokenize
 
+    for path in (svg, html):
+        if path is not None:
+            check_writable(path)
     target = build_on_meta(model, settings)
     given = tokenize(text, target, bos=not no_bos)
+    if rtol is not None and math.isnan(rtol):
+        raise click.UsageError("--rtol is a number from 0 up, not nan")
+    if head is not None and module is None:
+        raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
     if module is not None:
-        match_paths(module, [path for path, _ in target.model.named_modules()])
+        find_path(module, module_paths(target.config.n_layers))
     total = sum(parameter.numel() for parameter in target.model.parameters())
     with progress(f"drawing {model}'s weights", total) as advance:
         state, origin = find_weights(model, settings, weights, seed, note, advance, getattr(torch, dtype))
     with steps() as say:
         result = diff_text(target.config, state, origin, given, rtol, say)
     report = narrow(result.report, module) if module is not None else result.report
+    if html is not None:
+        write_text(html, render_report_page(report))
     if as_json:
         click.echo(json.dumps(to_plain(report)))
     elif module is not None:
-        show_result(render_module(report, module, result.trace, pattern_of(result, module, head), given.tokens, head))
+        pattern = pattern_of(result, module, head)
+        show_result(render_module(report, module, result.trace, pattern, given.tokens, head or 0), svg)
     else:
-        show_result(render_report(report, expand))
+        show_result(render_report(report, expand), svg)
     context.exit(0 if report.ok else 1)

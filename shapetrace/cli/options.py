@@ -33,6 +33,8 @@ weights_option = click.option(
     help="auto: pretrained where they can be had within seconds, else random. PATH: a safetensors file.",
 )
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
+svg_option = click.option("--svg", type=click.Path(), metavar="FILE.svg", help="Also write the screen as a picture.")
+html_option = click.option("--html", type=click.Path(), metavar="FILE.html", help="Also write a page to click through.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 expand_option = click.option("--expand", is_flag=True, help="Show every block, also where they are all alike.")
 

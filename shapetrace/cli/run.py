@@ -8,11 +8,13 @@ from shapetrace.cli.options import (
     bos_option,
     depth_option,
     expand_option,
+    html_option,
     json_option,
     model_option,
     module_option,
     seed_option,
     set_option,
+    svg_option,
     weights_option,
 )
 
@@ -30,6 +32,8 @@ from shapetrace.cli.options import (
 @expand_option
 @click.option("--stats", is_flag=True, help="Also the min, max, mean and rms of each tensor.")
 @click.option("--save", type=click.Path(dir_okay=False), metavar="FILE.yaml", help="Write the trace to a file as well.")
+@svg_option
+@html_option
 @json_option
 def run(
     text: str,
@@ -44,6 +48,8 @@ def run(
     expand: bool,
     stats: bool,
     save: str | None,
+    svg: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Run the model on TEXT and show every named tensor with its shape and comment.
@@ -61,8 +67,9 @@ def run(
     from shapetrace.target import build_on_meta, build_target
     from shapetrace.text_run import tokenize, trace_text
 
-    if save is not None:
-        check_writable(save)  # before any work that would be lost
+    for path in (save, svg, html):
+        if path is not None:
+            check_writable(path)  # before any work that would be lost
     if meta and (weights != "auto" or stats):
         raise click.UsageError("--meta runs without values: it goes with neither --weights nor --stats")
     target = build_on_meta(model, settings)
@@ -78,4 +85,4 @@ def run(
         trace = select_modules(trace, module)
     if save is not None:
         save_trace(trace, save)
-    show_trace(trace, depth, expand, as_json)
+    show_trace(trace, depth, expand, svg, html, as_json)

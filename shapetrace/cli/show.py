@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shapetrace.cli.options import depth_option, expand_option, json_option, module_option
+from shapetrace.cli.options import (
+    depth_option,
+    expand_option,
+    html_option,
+    json_option,
+    module_option,
+    svg_option,
+)
 
 if TYPE_CHECKING:
     from shapetrace.trace import Trace
@@ -17,8 +24,18 @@ if TYPE_CHECKING:
 @module_option
 @depth_option(None)
 @expand_option
+@svg_option
+@html_option
 @json_option
-def show(file: str, module: str | None, depth: int | None, expand: bool, as_json: bool) -> None:
+def show(
+    file: str,
+    module: str | None,
+    depth: int | None,
+    expand: bool,
+    svg: str | None,
+    html: str | None,
+    as_json: bool,
+) -> None:
     """Print a stored trace as `run` printed it.
 
     \b
@@ -28,19 +45,24 @@ def show(file: str, module: str | None, depth: int | None, expand: bool, as_json
     from shapetrace.store import load
 
     trace = load(file)
-    show_trace(select_modules(trace, module) if module is not None else trace, depth, expand, as_json)
+    trace = select_modules(trace, module) if module is not None else trace
+    show_trace(trace, depth, expand, svg, html, as_json)
 
 
-def show_trace(trace: Trace, depth: int | None, expand: bool, as_json: bool) -> None:
-    """Print the trace, as a tree or as one JSON object."""
+def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, html: str | None, as_json: bool) -> None:
+    """Print the trace, as a tree or as one JSON object; write it as a picture or a page where that is asked for."""
     import json
 
     from shapetrace.cli.console import show_result
+    from shapetrace.render.page import render_trace_page
     from shapetrace.render.summary import render_trace
     from shapetrace.render.tree import View
     from shapetrace.schema import to_plain
+    from shapetrace.store import write_text
 
+    if html is not None:
+        write_text(html, render_trace_page(trace))
     if as_json:
         click.echo(json.dumps(to_plain(trace)))
     else:
-        show_result(render_trace(trace, View(depth, expand)))
+        show_result(render_trace(trace, View(depth, expand)), svg)

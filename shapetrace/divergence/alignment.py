@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
 from torch import Tensor
 
 from shapetrace.divergence.observation import Observation, Observed
 from shapetrace.divergence.tolerance import measure, visible_scores
-from shapetrace.report import TensorRow
+from shapetrace.report import Difference, TensorRow
 
 # What TransformerLens calls it, and what else it is called where a GPT-2 is written by hand.
 _SAME_NAMES = {
@@ -19,20 +23,40 @@ _SAME_NAMES = {
 _OUTPUT_OF = {"embed": "embed", "pos_embed": "pos_embed", "attn_out": "attn", "mlp_out": "mlp"}
 
 
-def align(reference: str, activation: Tensor, seen: Observation, rtol: float) -> TensorRow:
-    """The tensor of yours that stands for the activation, and how far apart they are.
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """A tensor of yours, its axes in the reference's order, beside the activation that it stands for."""
 
-    Where several have the name, as after `scores = scores / 8`, it is the nearest one, else the last.
+    row: TensorRow
+    seen: Observed | None  # None: nothing of yours stands for it
+    yours: Tensor | None
+    reference: Tensor
+    visible: Tensor | None  # where the comparison looked; None: everywhere
+
+
+def align(name: str, activation: Tensor, seen: Observation, rtol: float) -> Aligned:
+    """Find the tensor of yours for the activation of that hook name, and measure how far apart they are.
+
+    Where several have a fitting name, as after `scores = scores / 8`, it is the nearest one, else the last; masked
+    scores come before those that are not masked yet, for the reference's are.
     """
-    module, _, hook = reference.rpartition(".")
+    module, _, hook = name.rpartition(".")
     tensor = hook.removeprefix("hook_")
     visible = visible_scores(activation) if tensor == "attn_scores" else None
     found = _candidates(module, tensor, seen)
-    if not found:
-        return TensorRow(reference, "", "", None)
-    measured = [(each, measure(each.value, activation, rtol, visible)) for each in found]
-    nearest = min(reversed(measured), key=lambda each: each[1].relative)
-    return TensorRow(reference, nearest[0].name, nearest[0].record.source, nearest[1])
+    if visible is not None:
+        found = [each for each in found if _is_masked(each.value, visible)] or found
+    best: tuple[Difference, Observed, Tensor] | None = None
+    for each in reversed(found):
+        for arranged in arrangements(each.value, activation):
+            difference = measure(arranged, activation, rtol, visible)
+            if best is None or difference.relative < best[0].relative:
+                best = (difference, each, arranged)
+    if best is None:
+        return Aligned(TensorRow(name, "", "", None), None, None, activation, visible)
+    difference, chosen, arranged = best
+    row = TensorRow(name, chosen.name, chosen.record.source, difference)
+    return Aligned(row, chosen, arranged, activation, visible)
 
 
 def _candidates(module: str, tensor: str, seen: Observation) -> list[Observed]:
@@ -41,3 +65,25 @@ def _candidates(module: str, tensor: str, seen: Observation) -> list[Observed]:
         return [seen.outputs[path]] if path in seen.outputs else []
     names = (tensor, *_SAME_NAMES.get(tensor, ()))
     return [each for each in seen.of(module) if each.record.name in names]
+
+
+def arrangements(yours: Tensor, reference: Tensor) -> Iterator[Tensor]:
+    """The tensor as it is, or with its axes in another order, or repeated along the axes that it lacks."""
+    yield yours
+    if yours.shape == reference.shape:
+        return
+    if yours.ndim == reference.ndim:
+        for order in permutations(range(yours.ndim)):
+            if tuple(yours.shape[axis] for axis in order) == tuple(reference.shape):
+                yield yours.permute(order)
+    elif yours.ndim < reference.ndim:
+        trailing = reference.shape[reference.ndim - yours.ndim :]
+        if all(size in (1, other) for size, other in zip(yours.shape, trailing, strict=True)):
+            yield yours.expand_as(reference)
+
+
+def _is_masked(scores: Tensor, visible: Tensor) -> bool:
+    """Whether what the reference hides is lower, in these scores, than all that it shows."""
+    if scores.shape != visible.shape or visible.all():
+        return False
+    return bool(scores[~visible].max() < scores[visible].min())

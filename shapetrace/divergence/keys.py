@@ -12,37 +12,44 @@ from shapetrace.report import KeyReport
 
 
 def compare_keys(model: nn.Module, state: Mapping[str, Tensor]) -> KeyReport:
-    """How the state fits the model, and which parameters hold other values than it does."""
-    own = model.state_dict(keep_vars=True)
+    """How the state fits the model's parameters, and which of them hold other values than it does."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    fitting = [key for key in own if key in state and own[key].shape == state[key].shape]
+    own = model.state_dict(keep_vars=True)
+    fitting = [name for name, each in parameters.items() if name in state and each.shape == state[name].shape]
     return KeyReport(
         loaded=len(fitting),
-        missing=tuple(key for key in own if key not in state and key in parameters),
+        missing=tuple(name for name in parameters if name not in state),
         unexpected=tuple(key for key in state if key not in own),
         mismatched=tuple(
-            f"{key}: yours {tuple(own[key].shape)}, reference {tuple(state[key].shape)}"
-            for key in own
-            if key in state and own[key].shape != state[key].shape
+            f"{name}: yours {tuple(each.shape)}, reference {tuple(state[name].shape)}"
+            for name, each in parameters.items()
+            if name in state and each.shape != state[name].shape
         ),
-        buffers=tuple(key for key in own if key not in state and key not in parameters),
-        different=tuple(key for key in fitting if key in parameters and not _same(own[key], state[key])),
+        buffers=tuple(key for key in own if key not in parameters and key not in state),
+        different=tuple(name for name in fitting if not _same(parameters[name], state[name])),
     )
 
 
 @contextmanager
-def holding(model: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
-    """Inside, the model holds the state's own tensors, where it has places for them; afterwards what it held."""
-    before = [(each, dict(each._parameters), dict(each._buffers)) for each in model.modules()]
-    own = model.state_dict()
-    fitting = {key: tensor for key, tensor in state.items() if key in own and own[key].shape == tensor.shape}
-    model.load_state_dict(fitting, strict=False, assign=True)
+def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) -> Iterator[None]:
+    """Inside, the model's parameters hold the state's values, where it has any for them; afterwards what they held.
+
+    share: they hold the state's own tensors, and not copies. Code that writes to its weights then writes to the state.
+    Buffers stay as they are: they are the model's own constants, and may be what is wrong with it.
+    """
+    before = [(each, dict(each._parameters)) for each in model.modules()]
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    fitting = {
+        name: state[name] if share else state[name].clone()
+        for name, each in parameters.items()
+        if name in state and each.shape == state[name].shape
+    }
+    nn.Module.load_state_dict(model, fitting, strict=False, assign=True)
     try:
         yield
     finally:
-        for module, parameters, buffers in before:
-            module._parameters.update(parameters)
-            module._buffers.update(buffers)
+        for module, own in before:
+            module._parameters.update(own)
 
 
 def _same(yours: Tensor, reference: Tensor) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.recorder.tensors import identity_of
 from shapetrace.trace import TensorRecord, Trace
 
 
@@ -49,7 +50,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     outputs: dict[str, Observed] = {}
 
     def copy_of(tensor: Tensor) -> Tensor:
-        key = (id(tensor), tensor._version)
+        key = identity_of(tensor)
         # The tensor is kept beside its copy, so that its id is not given to another while the run goes on.
         if key not in copies:
             copies[key] = (tensor, tensor.detach().clone())

@@ -27,6 +27,7 @@ class OpenCall:
     module: nn.Module
     path: str
     code: CodeType | None = None  # of its forward
+    source: str = ""
     steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
     returned: Statement = NO_STATEMENT  # of the `return` that its forward ended with
     # By id: weak, for the id of a tensor that is gone may be given to another.
@@ -66,8 +67,8 @@ class CallStack:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
-    def begin(self, module: nn.Module, path: str, code: CodeType | None) -> None:
-        self.under_way.append(OpenCall(module, path, code))
+    def begin(self, module: nn.Module, path: str, code: CodeType | None, source: str) -> None:
+        self.under_way.append(OpenCall(module, path, code, source))
 
     def end(self, module: nn.Module, output: Any) -> None:
         """Close the module's call, and before it those inside it that an exception has left open."""
@@ -116,7 +117,7 @@ class CallStack:
 
     def _close(self) -> None:
         call = self.under_way.pop()
-        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps))
+        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.source)
         if self.under_way:
             self.under_way[-1].steps.append(closed)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
@@ -21,6 +22,7 @@ class Forward:
     positional: tuple[str, ...]
     rest: str  # the name of `*rest`
     arguments: dict[str, Statement]
+    source: str  # file and line of user code, "" for a library's
 
     def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """Each input under the name that the forward has for it."""
@@ -38,8 +40,10 @@ def describe_forward(module: nn.Module, is_watched: Callable[[str], bool]) -> Fo
     """The forward of the module; of library code no source is read."""
     code = code_of(module.forward)
     positional, rest = _positional_names(module.forward)
-    watched = code is not None and is_watched(code.co_filename)
-    return Forward(code, positional, rest, read_source(code.co_filename).arguments_of(code) if code and watched else {})
+    if code is None or not is_watched(code.co_filename):
+        return Forward(code, positional, rest, {}, "")
+    source = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return Forward(code, positional, rest, read_source(code.co_filename).arguments_of(code), source)
 
 
 def _positional_names(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str]:

@@ -142,7 +142,7 @@ class _Recorder:
         def complete(call: ModuleCall) -> ModuleCall:
             called.add(call.module)
             steps = tuple(complete(step) if isinstance(step, ModuleCall) else step for step in call.steps)
-            return replace(described[call.module], steps=steps)
+            return replace(described[call.module], steps=steps, source=call.source)
 
         calls = tuple(map(complete, self._stack.finished))
         uncalled = tuple(
@@ -173,7 +173,7 @@ class _Recorder:
         path = self._paths.path_of(module, self._stack.callers)
         self._modules[path] = module  # a shared module has more names than `named_modules` gives
         forward = self._forward_of(module)
-        self._stack.begin(module, path, forward.code)
+        self._stack.begin(module, path, forward.code, forward.source)
         for name, value in forward.name_inputs(args, kwargs):
             for leaf, tensor in walk_leaves(name, value):
                 self._stack.bind(leaf, tensor, "input", forward.arguments.get(name, NO_STATEMENT))

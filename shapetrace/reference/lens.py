@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
+import torch
 from torch import Tensor
 
 from shapetrace.errors import ShapetraceError
@@ -58,10 +59,11 @@ def installed_version() -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """What transformer_lens prints and logs while it builds speaks of its own affairs."""
-    logging.disable(logging.WARNING)
+    """What transformer_lens prints, logs and draws while it builds is its own affair."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), torch.random.fork_rng(devices=[]):
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

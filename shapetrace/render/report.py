@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shapetrace.folding import fold_names, without_numbers
-from shapetrace.render.attention import render_pattern
+from shapetrace.render.attention import PatternTable
 from shapetrace.render.theme import count_of, quoted, separated
 from shapetrace.render.tree import render_trees
 from shapetrace.report import END_TO_END, ISOLATED, Difference, Divergence, ModuleRow, Report
@@ -37,11 +37,16 @@ def write_verdict(report: Report) -> str:
     """One sentence."""
     if report.first_divergence:
         row = report.first_divergence.row
-        where = f", {row.line}" if row.line else ""
-        return f"First divergence: {row.module or 'the model'}'s {row.tensor}, your `{row.yours}`{where}."
+        yours = f", your `{row.yours}`" if row.yours else ""
+        return (
+            f"First divergence: {row.module or 'the model'}'s {row.tensor}{yours}{f', {row.line}' if row.line else ''}."
+        )
     absent = [*report.keys.missing, *report.keys.mismatched]
     if absent:
         return f"The values agree, but {count_of(len(absent), 'parameter')} of yours got no weights from the reference."
+    if report.keys.different:
+        names = ", ".join(f"`{name}`" for name in fold_names(report.keys.different))
+        return f"The values agree on these tokens, but the reference has other values in {names}."
     wrong = [row for row in report.modules if not row.difference.ok]
     if wrong:
         return f"Every tensor agrees, but {wrong[0].module} differs when it is fed the reference's input."
@@ -61,11 +66,22 @@ def render_module(
     """What `diff --module` shows: the module's parameters and trace, a head's pattern, and how far it is off."""
     parts = render_trees(select_modules(trace, path))
     if pattern is not None:
-        parts.append(render_pattern(pattern, tokens, f"head {head} attention pattern"))
-    parts.append(_module_difference(report, path))
+        parts.append(PatternTable(pattern, tokens, f"head {head} attention pattern"))
+    parts += [_module_difference(report, path), _inner_tensors(report)]
     if report.first_divergence:
         parts.append(_divergence(report, report.first_divergence))
+    parts.append(Text(write_verdict(report), "good" if report.ok else "bad"))
     return separated(parts)
+
+
+def _inner_tensors(report: Report) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in report.tensors:
+        if row.difference is not None:
+            style, word = ("good", "ok") if row.difference.ok else ("bad", "differs")
+            figures = f"{write_number(row.difference.max_abs_diff)}  (relative {write_number(row.difference.relative)})"
+            table.add_row(row.reference, figures, Text(word, style))
+    return Group(Text("and of the tensors inside, from token ids only"), table)
 
 
 def _module_difference(report: Report, path: str) -> RenderableType:
@@ -74,7 +90,7 @@ def _module_difference(report: Report, path: str) -> RenderableType:
     for row in report.modules:
         if row.module == path:
             style = "good" if row.difference.ok else "bad"
-            figures = f"{_number(row.difference.max_abs_diff)}  (relative {_number(row.difference.relative)})"
+            figures = f"{write_number(row.difference.max_abs_diff)}  (relative {write_number(row.difference.relative)})"
             table.add_row(words[row.mode], figures, Text("ok" if row.difference.ok else "differs", style))
     return Group(Text(f"max abs diff vs {report.reference}, weights {report.weights}"), table)
 
@@ -148,10 +164,13 @@ def _folded(paths: Sequence[str]) -> str:
 
 
 def _figures(difference: Difference | None) -> tuple[str, str]:
-    return ("", "") if difference is None else (_number(difference.max_abs_diff), _number(difference.relative))
+    return (
+        ("", "") if difference is None else (write_number(difference.max_abs_diff), write_number(difference.relative))
+    )
 
 
-def _number(number: float) -> str:
+def write_number(number: float) -> str:
+    """`4.2e-07`; 0 where it is exactly that."""
     return "0" if number == 0 else "inf" if math.isinf(number) else f"{number:.1e}"
 
 
@@ -161,17 +180,17 @@ def _tensors(report: Report) -> RenderableType:
     line = f"{count_of(len(compared), 'tensor')} inside them compared: "
     if wrong:
         return Text(f"{line}{wrong} differ", "bad")
-    return Text(f"{line}all within {_number(max((each.relative for each in compared), default=0.0))} of their scale")
+    return Text(
+        f"{line}all within {write_number(max((each.relative for each in compared), default=0.0))} of their scale"
+    )
 
 
 def _logits(report: Report) -> RenderableType:
     if report.logits is None:
         return Text("logits: yours returned no tensor", "bad")
-    figures = (
-        f"logits: max abs diff {_number(report.logits.max_abs_diff)}, relative {_number(report.logits.relative)}; "
-    )
+    largest, relative = write_number(report.logits.max_abs_diff), write_number(report.logits.relative)
     same = "the same" if report.same_argmax else "not the same"
-    return Text(f"{figures}{same} argmax at every position")
+    return Text(f"logits: max abs diff {largest}, relative {relative}; {same} argmax at every position")
 
 
 def _predictions(report: Report) -> RenderableType:
@@ -187,11 +206,15 @@ def _predictions(report: Report) -> RenderableType:
 def _divergence(report: Report, divergence: Divergence) -> RenderableType:
     """The activations just before the first wrong one, that one, and why."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    at = report.tensors.index(divergence.row)
-    for row in report.tensors[max(0, at - _CONTEXT) : at + 1]:
+    rows = report.tensors if divergence.row in report.tensors else (*report.tensors, divergence.row)
+    at = rows.index(divergence.row)
+    for row in rows[max(0, at - _CONTEXT) : at + 1]:
         if row.difference is not None:
             mark = Text("ok", "good") if row.difference.ok else Text("differs", "bad")
-            table.add_row(mark, row.reference, row.yours, _number(row.difference.relative), Text(row.line, "note"))
-    after = sum(row.difference is not None and not row.difference.ok for row in report.tensors[at + 1 :])
-    rest = [Text(f"and {count_of(after, 'tensor')} after it", "note")] if after else []
+            yours = row.yours.rpartition(".")[2]
+            table.add_row(mark, row.reference, yours, write_number(row.difference.relative))
+    after = sum(row.difference is not None and not row.difference.ok for row in rows[at + 1 :])
+    rest = (
+        [Text(f"and {count_of(after, 'tensor')} after it differ{'s' if after == 1 else ''}", "note")] if after else []
+    )
     return Group(table, *rest, "", Text("why: ", "note").append(divergence.cause.detail, "default"))
