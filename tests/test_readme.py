@@ -37,8 +37,14 @@ def in_a_folder_where_the_python_example_ran(tmp_path, monkeypatch):
     exec(compile(example, str(tmp_path / "example.py"), "exec"), {"__name__": "example"})
 
 
+@pytest.fixture
+def two_traces(in_a_folder_where_the_python_example_ran):
+    for file, text in (("short.yaml", "The cat sat on the mat"), ("long.yaml", "The cat sat on the mat.")):
+        printed_by(f"shapetrace run '{text}' --meta --save {file}")
+
+
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.partition("\n")[0])
-def test_the_output_shown_is_the_output(block):
+def test_the_output_shown_is_the_output(block, two_traces):
     command, _, shown = block.partition("\n")
     printed = printed_by(command.removeprefix("$ "))
     assert without_noise(printed) == without_noise(shown.rstrip("\n"))
