@@ -33,16 +33,16 @@ def axes_in_comment(comment: str) -> list[Axes]:
     return lists[-1:] + lists[:-1] if "->" in comment else lists
 
 
-def axes_in_pattern(pattern: str) -> Axes:
+def axes_in_pattern(pattern: str, letters: bool = False) -> Axes:
     """The axes to the right of an einops or torch.einsum arrow; none where `...` or a bare 1 leaves them open.
 
-    `b p d, n d h -> b p n h` -> ("b", "p", "n", "h"); `b (h d) -> b h d` -> ("b", "h", "d"); `bqd,bkd->bqk` -> 3 axes
+    `b p d, n d h -> b p n h` -> ("b", "p", "n", "h"); `b (h d) -> b h d` -> ("b", "h", "d");
+    `bqd,bkd->bqk`, where axes are letters -> ("b", "q", "k")
     """
     if "->" not in pattern:
         return ()
-    left, right = pattern.split("->", 1)
-    letters_only = " " not in left.strip() and "(" not in pattern
-    axes = tuple(right.strip()) if letters_only else tuple(re.findall(r"\([^()]*\)|\S+", right))
+    right = pattern.split("->", 1)[1]
+    axes = tuple(right.replace(" ", "")) if letters else tuple(re.findall(r"\([^()]*\)|\S+", right))
     return () if any("." in axis or axis in ("", "1") for axis in axes) else axes
 
 

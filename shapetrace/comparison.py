@@ -10,7 +10,17 @@ from typing import Any
 
 from shapetrace.folding import without_numbers
 from shapetrace.pairing import Pair, pair_up
-from shapetrace.trace import ModuleCall, ParameterRecord, Shape, TensorRecord, TensorStats, Trace, write_shape
+from shapetrace.trace import (
+    ModuleCall,
+    ParameterRecord,
+    Shape,
+    TensorRecord,
+    TensorStats,
+    Trace,
+    tensors_of,
+    walk_modules,
+    write_shape,
+)
 
 Record = TensorRecord | ParameterRecord
 Step = TensorRecord | ModuleCall
@@ -28,7 +38,7 @@ _KINDS = {
     "tied": "tied",
     "stats": "values",
 }
-_EVERYWHERE = 3  # a dimension that changed in as many tensors is told once
+_EVERYWHERE = 3  # in fewer tensors a size is not everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A size that changed in many tensors in the same way."""
+    """A size that changed in the same way in every tensor that has it."""
 
     old: int
     new: int
@@ -78,7 +88,10 @@ def compare(old: Trace, new: Trace, comments: bool = True, rtol: float | None = 
         *_compare_steps("", old.calls, new.calls, rtol),
         *_compare_steps("", old.uncalled, new.uncalled, rtol),
     )
-    dimensions, left = _explain([each for each in found if comments or each.kind != "recommented"])
+    changes = [each for each in found if comments or each.kind != "recommented"]
+    if old.error != new.error:
+        changes.append(Change("error", "module", "", "", old.error, new.error))
+    dimensions, left = _explain(changes, old)
     return Comparison(dimensions, left)
 
 
@@ -128,6 +141,8 @@ def _compare_modules(between: Pair, rtol: float | None) -> Iterator[Change]:
         )
     if old is None or new is None:
         return
+    if old.note != new.note:
+        yield Change("note", "module", new.module, "", old.note, new.note)
     if old.class_name != new.class_name:
         yield Change("class", "module", new.module, "", old.class_name, new.class_name)
     for pair in pair_up(old.parameters, new.parameters, lambda each: each.name, lambda each: each.shape):
@@ -194,10 +209,16 @@ def _number(figure: float | None) -> str:
     return "-" if figure is None else f"{figure:g}"
 
 
-def _explain(changes: Sequence[Change]) -> tuple[tuple[Dimension, ...], tuple[Change, ...]]:
-    """Sizes that changed in many tensors are told once, and the tensors in which nothing else did are left out."""
+def _explain(changes: Sequence[Change], trace: Trace) -> tuple[tuple[Dimension, ...], tuple[Change, ...]]:
+    """Sizes that changed in every tensor that has them, told once, and the changes that they do not explain."""
     steps = Counter(step for change in changes for step in _size_changes(change))
-    everywhere = {step for step, count in steps.items() if count >= _EVERYWHERE}
+    having = Counter(size for module in walk_modules(trace) for each in tensors_of(module) for size in set(each.shape))
+    gone = Counter(size for each in changes if each.kind == "removed" for size in set(each.old_shape or ()))
+    everywhere = {
+        (old, new)
+        for (old, new), count in steps.items()
+        if count >= _EVERYWHERE and count == having[old] - gone[old] and (new, old) not in steps
+    }
     names: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     left = []
     for change in changes:

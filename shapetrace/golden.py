@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,8 @@ def describe_difference(path: Path, trace: Trace, comments: bool, values: bool |
 
     Raises TraceFileError for a file that is no trace.
     """
-    golden = load(path)
     rtol = None if values is False else _RTOL if values is True else float(values)
-    comparison = compare(replace(golden, input=None), trace, comments=comments, rtol=rtol)
+    comparison = compare(load(path), trace, comments=comments, rtol=rtol)
     return "" if comparison.same else _as_text(comparison)
 
 

@@ -32,20 +32,28 @@ def pair_up(
         else:
             gaps.append(([*range(old_start, old_end)], [*range(new_start, new_end)], len(pairs)))
     left = {index for old_left, _, _ in gaps for index in old_left}
-    told: list[tuple[int, Pair]] = []
-    for old_left, new_left, place in gaps:
+    matches: dict[int, tuple[str, int]] = {}
+    for _, new_left, _ in gaps:  # every move before any renaming, which would take away what has moved
         for index in new_left:
-            item = new[index]
-            before_new = new[index - 1] if index else None
-            moved = next((each for each in sorted(left) if name(old[each]) == name(item)), None)
-            renamed = next((each for each in old_left if each in left and kin(old[each]) == kin(item)), None)
-            match = moved if moved is not None else renamed
-            if match is None:
-                told.append((place, Pair("added", None, item, None, before_new)))
+            moved = next((each for each in sorted(left) if name(old[each]) == name(new[index])), None)
+            if moved is not None:
+                matches[index] = ("moved", moved)
+                left.discard(moved)
+    for old_left, new_left, _ in gaps:
+        for index in new_left:
+            renamed = next((each for each in old_left if each in left and kin(old[each]) == kin(new[index])), None)
+            if index not in matches and renamed is not None:
+                matches[index] = ("renamed", renamed)
+                left.discard(renamed)
+    told: list[tuple[int, Pair]] = []
+    for _, new_left, place in gaps:
+        for index in new_left:
+            before = new[index - 1] if index else None
+            if index in matches:
+                kind, match = matches[index]
+                told.append((place, Pair(kind, old[match], new[index], old[match - 1] if match else None, before)))
             else:
-                left.discard(match)
-                kind = "moved" if moved is not None else "renamed"
-                told.append((place, Pair(kind, old[match], item, old[match - 1] if match else None, before_new)))
+                told.append((place, Pair("added", None, new[index], None, before)))
     for old_left, _, place in gaps:
         told += [(place, Pair("removed", old[index], None)) for index in old_left if index in left]
     for place, pair in sorted(told, key=lambda each: each[0])[::-1]:  # what belongs in one place stays in order

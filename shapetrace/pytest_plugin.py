@@ -64,7 +64,8 @@ class GoldenTrace:
         name: of the file below `traces/<test module>/`; by default the test's own, with its parameters.
         comments: a changed comment fails too. values: so does a changed number; a number is the relative tolerance.
         A golden trace that is not there is written, and the test fails. One that differs is left alone, and what was
-        obtained is put beside it. `pytest --update-traces` rewrites it instead, and the test passes.
+        obtained is put beside it. `pytest --update-traces` rewrites it instead, and the test passes,
+        unless another test of the run has another trace under that name.
         """
         __tracebackhide__ = True
         from shapetrace.errors import TraceFileError
@@ -95,17 +96,19 @@ class GoldenTrace:
             obtained_path(path).unlink(missing_ok=True)
         else:
             save(trace, obtained_path(path))
-            raise AssertionError(
-                f"the trace is not {shown}:\n{difference}\n\n"
-                f"what was obtained is in {obtained_path(path).name} beside it; `pytest --update-traces` takes it over"
-            )
+            step = "give one of the two a `name`: this run has checked another trace under the same"
+            if not again:
+                step = f"`pytest --update-traces` takes over what was obtained, {obtained_path(path).name} beside it"
+            raise AssertionError(f"the trace is not {shown}:\n{difference}\n\nhint: {step}")
 
     def _path_of(self, name: str) -> Path:
         if not name:
             self._unnamed += 1
-            name = self._node.name.removeprefix("test_") + (f"_{self._unnamed}" if self._unnamed > 1 else "")
-        # `lengths[2]_2` -> `lengths-2_2`: what every file system takes
-        file = re.sub(r"[^A-Za-z0-9_.-]+", "-", name.replace("]", "")).strip("-")
+            # `test_model.py::TestGPT::test_lengths[2]` -> `TestGPT-lengths-2`
+            names = self._node.nodeid.split("::")[1:]
+            name = "-".join(each.removeprefix("test_") for each in names)
+            name += f"_{self._unnamed}" if self._unnamed > 1 else ""
+        file = re.sub(r"[^\w.-]+", "-", name.replace("]", "")).strip("-.")[:100]
         return self._session.folder / self._node.path.stem / f"{file}.yaml"
 
 
@@ -147,25 +150,27 @@ def pytest_testnodedown(node: Any, error: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     session = config.stash[_KEY]
-    for title, files in _summary(session, exitstatus, config):
+    for title, files in _summary(session, config, terminalreporter):
         if files:
             terminalreporter.section(title, sep="-")
             for file in files:
                 terminalreporter.line(_relative(file, config.rootpath))
 
 
-def _summary(session: GoldenSession, exitstatus: int, config: pytest.Config) -> Iterator[tuple[str, list[Path]]]:
+def _summary(session: GoldenSession, config: pytest.Config, reporter: Any) -> Iterator[tuple[str, list[Path]]]:
     yield "golden traces written", [Path(each) for each in sorted(session.rewritten)]
-    if session.used and _ran_everything(session, exitstatus, config):
+    if session.used and _ran_everything(session, config, reporter):
         yield "golden traces that no test uses", session.unused()
 
 
-def _ran_everything(session: GoldenSession, exitstatus: int, config: pytest.Config) -> bool:
-    """Whether a golden trace that was not asked for is asked for by no test."""
-    chosen = any("::" in argument or argument.endswith(".py") for argument in config.args)
-    finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    stopped = config.getoption("maxfail", 0) and exitstatus != pytest.ExitCode.OK
-    return finished and not (chosen or stopped or session.narrowed)
+def _ran_everything(session: GoldenSession, config: pytest.Config, reporter: Any) -> bool:
+    """Whether a golden trace that was not asked for is asked for by no test: people delete what is listed as unused."""
+    narrowing = ("lf", "failedfirst", "newfirst", "ignore", "ignore_glob", "deselect", "keyword", "markexpr", "maxfail")
+    chosen = config.args_source is pytest.Config.ArgsSource.ARGS or any(
+        config.getoption(each, None) for each in narrowing
+    )
+    told = {kind for kind, reports in reporter.stats.items() if reports and kind not in ("", "passed", "warnings")}
+    return not (chosen or told or session.narrowed)
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -65,7 +65,7 @@ def parse(text: str) -> Trace:
         _refuse_what_no_trace_has(text)
         plain = yaml.load(text, Loader=_unique_keys())
         return from_plain(plain)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         where = f" in line {mark.line + 1}" if mark else ""

@@ -38,7 +38,8 @@ def test_axes_in_comment(comment, readings):
         ("b p d, n d h -> b p n h", ("b", "p", "n", "h")),
         ("b (h d) -> b h d", ("b", "h", "d")),
         ("b h d -> b (h d)", ("b", "(h d)")),
-        ("bqd,bkd->bqk", ("b", "q", "k")),
+        ("d -> b d", ("b", "d")),
+        ("token -> token", ("token",)),
         ("seq d_model -> batch seq d_model", ("batch", "seq", "d_model")),
         ("... d -> ... h", ()),
         ("b c -> b c 1", ()),
@@ -47,6 +48,12 @@ def test_axes_in_comment(comment, readings):
 )
 def test_axes_in_pattern(pattern, axes):
     assert axes_in_pattern(pattern) == axes
+
+
+def test_axes_in_a_pattern_of_letters():
+    assert axes_in_pattern("bqd,bkd->bqk", letters=True) == ("b", "q", "k")
+    assert axes_in_pattern("b q d, b k d -> b q k", letters=True) == ("b", "q", "k")
+    assert axes_in_pattern("...d->...d", letters=True) == ()
 
 
 @pytest.mark.parametrize(

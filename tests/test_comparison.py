@@ -47,6 +47,7 @@ def changes(old, new, **options):
         ("abc", "aBXc", ["same aa", "renamed bB", "added -X", "same cc"]),
         ("abcd", "acbd", ["same aa", "moved cc", "same bb", "same dd"]),
         ("aab", "ab", ["removed a-", "same aa", "same bb"]),
+        ("pqmn", "xmnp", ["renamed qx", "same mm", "same nn", "moved pp"]),
         ("", "a", ["added -a"]),
         ("", "", []),
     ],
@@ -139,6 +140,21 @@ def test_a_size_that_changed_everywhere_is_told_once():
     )
 
 
+def test_a_size_that_changed_in_some_tensors_only_is_told_by_name():
+    old = trace_of(*(block(layer, tensor("q", 1, 64), tensor("k", 1, 64), tensor("v", 1, 64)) for layer in range(2)))
+    new = trace_of(old.calls[0].steps[0], block(1, tensor("q", 1, 32), tensor("k", 1, 32), tensor("v", 1, 32)))
+    assert [(each.module, each.name) for each in compare(old, new).changes] == [("blocks.1", name) for name in "qkv"]
+    turned = [trace_of(*(tensor(name, *shape) for name in "abc")) for shape in ((7, 12), (12, 7))]
+    assert [each.name for each in compare(*turned).changes] == ["a", "b", "c"]
+
+
+def test_an_error_and_a_note_are_told():
+    old = trace_of(tensor("a"))
+    assert changes(old, replace(old, error="RuntimeError: no")) == [("error", "module", "", "", "", "RuntimeError: no")]
+    noted = replace(old, calls=(replace(old.calls[0], note="scripted"),))
+    assert changes(old, noted) == [("note", "module", "", "", "", "scripted")]
+
+
 @pytest.mark.parametrize(
     ("stats", "told"),
     [
@@ -182,4 +198,5 @@ def test_the_command(tmp_path):
         "reshaped",
         [1, 12, 7, 7],
     )
+    assert run(tmp_path / "old.yaml", tmp_path / "old.yaml", "--rtol", "nan", code=2).stdout == ""
     assert run(tmp_path / "old.yaml", tmp_path / "none.yaml", code=2).stderr.startswith("error: cannot read `")

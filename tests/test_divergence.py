@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 from click.testing import CliRunner
+from rich.console import Console
 from torch import nn
 
 import shapetrace
@@ -108,7 +109,7 @@ def test_one_weight_perturbed(reference):
     report = shapetrace.diff(model, TOKENS, reference)
     assert report.keys.different == ("blocks.1.attn.W_V",)
     assert first_of(report) == ("blocks.1.attn.hook_v", "blocks.1.attn.v", "attention.py", "weights")
-    assert report.first_divergence.cause.detail == "`blocks.1.attn.W_V` holds other values than the reference's."
+    assert report.first_divergence.cause.detail == "`blocks.1.attn.W_V`: other values than the reference's."
     assert wrong_in(report)[0] == ["blocks.1.attn", "blocks.1"]
 
 
@@ -500,7 +501,98 @@ def test_building_a_reference_moves_no_random_state():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_heads_in_front_where_positions_are_as_many(reference):
+    def change(model):
+        model.blocks[1].attn = HeadFirst(TINY)
+
+    report = shapetrace.diff(model_with(change), TOKENS[:, : TINY.n_heads], reference, load=True)
+    assert (report.ok, report.first_divergence) == (True, None)
+
+
+class Inference(TransformerBlock):
+    @torch.inference_mode()
+    def forward(self, resid_pre):
+        resid_post = self.attn(self.ln1(resid_pre)) + resid_pre
+        resid_post += self.mlp(self.ln2(resid_post))
+        return resid_post
+
+
+def test_changes_in_place_that_torch_does_not_count(reference):
+    def change(model):
+        model.blocks[2] = Inference(TINY)
+
+    assert diff_of(model_with(change), reference).first_divergence is None
+
+
+class KeepsItsWeights(MLP):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.pair = [self.W_in, self.W_out]
+
+    def forward(self, x):
+        pre = x @ self.pair[0] + self.b_in
+        return nn.functional.gelu(pre, approximate="tanh") @ self.pair[1] + self.b_out
+
+
+def test_parameters_that_the_model_keeps_under_other_names(reference):
+    def change(model):
+        model.blocks[0].mlp = KeepsItsWeights(TINY)
+
+    assert diff_of(model_with(change), reference).ok
+
+
+def test_a_model_that_is_strict_about_loading(reference):
+    def change(model):
+        def refuse(module, keys):
+            raise RuntimeError("no")
+
+        model.register_load_state_dict_post_hook(refuse)
+
+    model = model_with(change)
+    assert diff_of(model, reference).ok
+    assert not torch.equal(model.embed.W_E, reference.state()["embed.W_E"])
+
+
+class ForgetsQueryBias(Attention):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.temperature = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        keep, self.b_Q = self.b_Q, nn.Parameter(torch.zeros_like(self.b_Q))
+        out = super().forward(x)
+        self.b_Q = keep
+        return out
+
+
+def test_a_parameter_that_has_nothing_to_do_with_it_is_not_the_cause(reference):
+    def change(model):
+        model.blocks[0].attn = ForgetsQueryBias(TINY)
+
+    report = diff_of(model_with(change), reference)
+    assert report.keys.missing == ("blocks.0.attn.temperature",)
+    assert first_of(report)[0::3] == ("blocks.0.attn.hook_q", "unknown")
+
+
+def test_layers_that_differ_are_not_folded_over_those_between(reference):
+    def change(model):
+        model.blocks[0].mlp = ExactGelu(TINY)
+        model.blocks[2].mlp = ExactGelu(TINY)
+
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(diff_of(model_with(change), reference))
+    rows = [line.split() for line in captured.get().splitlines() if line.startswith("blocks") and ".mlp" in line]
+    assert [(row[0], row[-1]) for row in rows if len(row) == 7] == [
+        ("blocks.0,2.mlp", "differs"),
+        ("blocks.1.mlp", "follows"),
+    ]
+
+
 def test_rtol_overrides(reference):
+    with pytest.raises(shapetrace.ShapetraceError, match="rtol is a number from 0 up, not nan"):
+        diff_of(model_with(), reference, rtol=math.nan)
+
     def change(model):
         model.blocks[1].mlp = ExactGelu(TINY)
 

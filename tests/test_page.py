@@ -63,6 +63,7 @@ REPORT = Report(
     WRONG,
     False,
     Divergence(ROW, Cause("unknown", "Furthest apart at [0]: yours 1, reference 2.")),
+    ("<a remark>",),
 )
 
 
@@ -185,6 +186,8 @@ def test_the_page_of_a_report(page):
         "First divergence: blocks.0.attn's q, your `blocks.0.attn.query`, mine.py:7.",
         "Furthest apart at [0]: yours 1, reference 2.",
         "missing: blocks.0.mlp.W_ln",
+        "remark: <a remark>",
+        "logits: max abs diff 5.0e-01; not the same argmax at every position",
     ]
     opened.locator("#search").fill("query")
     assert seen(opened, "tr[data-name]") == [

@@ -89,7 +89,7 @@ def test_missing_then_pass_then_changed_then_update_then_pass(project):
         "E   reshaped  the model: scores  (2, [3], [3]) -> (2, [4], [4])\n"
         "E   reshaped  the model: out     (2, [3], [3]) -> (2, [4], [4])\n"
         "E   \n"
-        "E   what was obtained is in attention.obtained.yaml beside it; `pytest --update-traces` takes it over\n"
+        "E   hint: `pytest --update-traces` takes over what was obtained, attention.obtained.yaml beside it\n"
     ) in printed
     assert (project.golden.read_text(), project.obtained.exists()) == (before, True)
 
@@ -166,7 +166,7 @@ def test_one_name_for_two_models_is_told_also_when_updating(project):
     )
     code, printed = project.run("--update-traces")
     assert code == 1
-    assert "the trace is not traces/test_it/attention.yaml" in printed
+    assert "hint: give one of the two a `name`" in printed
 
 
 def test_unused_golden_traces_are_listed_after_a_full_run(with_golden):
@@ -177,6 +177,11 @@ def test_unused_golden_traces_are_listed_after_a_full_run(with_golden):
     assert title not in with_golden.run("test_it.py::test_attention")[1]
     with_golden.write(test=TEST + "\ndef test_other():\n    pass\n")
     assert title not in with_golden.run("-k", "attention")[1]
+    assert title not in with_golden.run("test_it.py")[1]
+    assert title not in with_golden.run("--ignore", "test_other.py")[1]
+    assert title in with_golden.run()[1]
+    with_golden.write(test=TEST + "\nimport pytest\n@pytest.mark.skip\ndef test_other():\n    pass\n")
+    assert title not in with_golden.run()[1]
 
 
 def test_with_xdist(with_golden):

@@ -461,7 +461,7 @@ def test_comments_and_axes_come_from_the_source():
             super().__init__()
             self.W = nn.Parameter(torch.ones(3, 4))  # (d_in, d_out)
             self.register_buffer("mask", torch.ones(2))  # one a row
-            self.b = nn.Parameter(torch.zeros(4))
+            self.b = nn.Parameter(torch.zeros(4))  # type: ignore
 
         def forward(
             self,
@@ -474,7 +474,7 @@ def test_comments_and_axes_come_from_the_source():
                 "batch d_in, d_in d_out -> batch d_out",
             )
             grown = einops.rearrange(z, "b (h d) -> b h d", h=2) + 1  # heads apart
-            q, k = grown.unbind(1)  # (batch, half) each
+            q, k = grown.unbind(1)  # (batch, half) each  # type: ignore[misc]
             stale = q.T  # (batch, half, too_many)
             return stale + k.T  # (half, batch)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from shapetrace.cli.options import json_option
+from shapetrace.cli.options import json_option, rtol_option
 
 
 @click.command()
 @click.argument("old", type=click.Path(), metavar="OLD.yaml")
 @click.argument("new", type=click.Path(), metavar="NEW.yaml")
 @click.option("--no-comments", is_flag=True, help="A changed comment is no change.")
-@click.option(
-    "--rtol", type=click.FloatRange(min=0), help="Compare figures (of `--stats`) too, within this of the scale."
-)
+@rtol_option
 @json_option
 @click.pass_context
 def compare(context: click.Context, old: str, new: str, no_comments: bool, rtol: float | None, as_json: bool) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from io import StringIO
+
     from rich.console import Console, RenderableType
     from rich.segment import Segment
 
@@ -18,17 +20,24 @@ def note(text: str) -> None:
     click.echo(f"note: {text}", err=True)
 
 
-def show_result(result: RenderableType, svg: str | None = None) -> None:
-    """Print to standard output, as wide as the terminal or 80 columns; with svg, write it as a picture too."""
+def show_result(result: RenderableType) -> None:
+    """Print to standard output, as wide as the terminal or 80 columns."""
     from rich.segment import Segment, Segments
 
-    console = _console(record=svg is not None)
+    console = _console()
     for line in console.render_lines(result, pad=False):
         console.print(Segments([*_without_end_spaces(line), Segment.line()]), end="")
-    if svg is not None:
-        from shapetrace.store import write_text
 
-        write_text(svg, console.export_svg(title="shapetrace"))
+
+def write_picture(result: RenderableType, path: str) -> None:
+    """Write what `show_result` would print as an SVG file."""
+    import io
+
+    from shapetrace.store import write_text
+
+    console = _console(record=io.StringIO())
+    console.print(result)
+    write_text(path, console.export_svg(title="shapetrace"))
 
 
 def _without_end_spaces(line: list[Segment]) -> list[Segment]:
@@ -63,9 +72,12 @@ def steps() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _console(stderr: bool = False, record: bool = False) -> Console:
+def _console(stderr: bool = False, record: StringIO | None = None) -> Console:
     from rich.console import Console
 
     from shapetrace.render.theme import THEME
 
-    return Console(stderr=stderr, record=record, theme=THEME, highlight=False, markup=False, emoji=False)
+    is_recorded = record is not None
+    return Console(
+        stderr=stderr, file=record, record=is_recorded, theme=THEME, highlight=False, markup=False, emoji=False
+    )

@@ -10,6 +10,7 @@ from shapetrace.cli.options import (
     html_option,
     json_option,
     model_option,
+    rtol_option,
     seed_option,
     set_option,
     svg_option,
@@ -31,7 +32,7 @@ from shapetrace.cli.options import (
     show_default=True,
     help="Precision of both sides; float64 tells the smallest slip from rounding.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), help="Largest relative difference that counts as equal.")
+@rtol_option
 @click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
 @click.option("--head", type=int, help="The head whose pattern `--module` shows; 0 if not given.")
 @expand_option
@@ -66,11 +67,10 @@ def diff(
     shapetrace diff --dtype float64 --set n_layers=2
     """
     import json
-    import math
 
     import torch
 
-    from shapetrace.cli.console import note, progress, show_result, steps
+    from shapetrace.cli.console import note, progress, show_result, steps, write_picture
     from shapetrace.reference.reference import module_paths
     from shapetrace.render.page import render_report_page
     from shapetrace.render.report import render_module, render_report
@@ -86,8 +86,6 @@ def diff(
             check_writable(path)
     target = build_on_meta(model, settings)
     given = tokenize(text, target, bos=not no_bos)
-    if rtol is not None and math.isnan(rtol):
-        raise click.UsageError("--rtol is a number from 0 up, not nan")
     if head is not None and module is None:
         raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
     if module is not None:
@@ -100,11 +98,15 @@ def diff(
     report = narrow(result.report, module) if module is not None else result.report
     if html is not None:
         write_text(html, render_report_page(report))
+    if module is not None:
+        pattern = pattern_of(result, module, head)
+        screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
+    else:
+        screen = render_report(report, expand)
+    if svg is not None:
+        write_picture(screen, svg)
     if as_json:
         click.echo(json.dumps(to_plain(report)))
-    elif module is not None:
-        pattern = pattern_of(result, module, head)
-        show_result(render_module(report, module, result.trace, pattern, given.tokens, head or 0), svg)
     else:
-        show_result(render_report(report, expand), svg)
+        show_result(screen)
     context.exit(0 if report.ok else 1)

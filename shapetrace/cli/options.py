@@ -33,6 +33,17 @@ weights_option = click.option(
     help="auto: pretrained where they can be had within seconds, else random. PATH: a safetensors file.",
 )
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
+
+
+def _check_rtol(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not value >= 0:  # not `<`: nan is refused too
+        raise click.BadParameter("a number from 0 up")
+    return value
+
+
+rtol_option = click.option(
+    "--rtol", type=float, callback=_check_rtol, help="Largest relative difference of figures that counts as equal."
+)
 svg_option = click.option("--svg", type=click.Path(), metavar="FILE.svg", help="Also write the screen as a picture.")
 html_option = click.option("--html", type=click.Path(), metavar="FILE.html", help="Also write a page to click through.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")

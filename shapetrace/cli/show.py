@@ -53,7 +53,7 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
     """Print the trace, as a tree or as one JSON object; write it as a picture or a page where that is asked for."""
     import json
 
-    from shapetrace.cli.console import show_result
+    from shapetrace.cli.console import show_result, write_picture
     from shapetrace.render.page import render_trace_page
     from shapetrace.render.summary import render_trace
     from shapetrace.render.tree import View
@@ -62,7 +62,10 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
 
     if html is not None:
         write_text(html, render_trace_page(trace))
+    screen = render_trace(trace, View(depth, expand))
+    if svg is not None:
+        write_picture(screen, svg)
     if as_json:
         click.echo(json.dumps(to_plain(trace)))
     else:
-        show_result(render_trace(trace, View(depth, expand)), svg)
+        show_result(screen)

@@ -48,10 +48,9 @@ def align(name: str, activation: Tensor, seen: Observation, rtol: float) -> Alig
         found = [each for each in found if _is_masked(each.value, visible)] or found
     best: tuple[Difference, Observed, Tensor] | None = None
     for each in reversed(found):
-        for arranged in arrangements(each.value, activation):
-            difference = measure(arranged, activation, rtol, visible)
-            if best is None or difference.relative < best[0].relative:
-                best = (difference, each, arranged)
+        difference, arranged = measure_best(each.value, activation, rtol, visible)
+        if best is None or difference.relative < best[0].relative:
+            best = (difference, each, arranged)
     if best is None:
         return Aligned(TensorRow(name, "", "", None), None, None, activation, visible)
     difference, chosen, arranged = best
@@ -68,18 +67,31 @@ def _candidates(module: str, tensor: str, seen: Observation) -> list[Observed]:
 
 
 def arrangements(yours: Tensor, reference: Tensor) -> Iterator[Tensor]:
-    """The tensor as it is, or with its axes in another order, or repeated along the axes that it lacks."""
+    """The tensor as it is, then with its axes in each other order that fits, or repeated along the axes it lacks."""
     yield yours
-    if yours.shape == reference.shape:
-        return
     if yours.ndim == reference.ndim:
         for order in permutations(range(yours.ndim)):
-            if tuple(yours.shape[axis] for axis in order) == tuple(reference.shape):
+            if order != (*range(yours.ndim),) and tuple(yours.shape[axis] for axis in order) == tuple(reference.shape):
                 yield yours.permute(order)
     elif yours.ndim < reference.ndim:
         trailing = reference.shape[reference.ndim - yours.ndim :]
         if all(size in (1, other) for size, other in zip(yours.shape, trailing, strict=True)):
             yield yours.expand_as(reference)
+
+
+def measure_best(
+    yours: Tensor, reference: Tensor, rtol: float, visible: Tensor | None = None
+) -> tuple[Difference, Tensor]:
+    """Measure the first arrangement that agrees, else the one that comes nearest."""
+    best: tuple[Difference, Tensor] | None = None
+    for arranged in arrangements(yours, reference):
+        difference = measure(arranged, reference, rtol, visible)
+        if best is None or difference.relative < best[0].relative:
+            best = (difference, arranged)
+        if difference.ok:
+            break
+    assert best is not None
+    return best
 
 
 def _is_masked(scores: Tensor, visible: Tensor) -> bool:

@@ -37,19 +37,21 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
     share: they hold the state's own tensors, and not copies. Code that writes to its weights then writes to the state.
     Buffers stay as they are: they are the model's own constants, and may be what is wrong with it.
     """
-    before = [(each, dict(each._parameters)) for each in model.modules()]
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    fitting = {
-        name: state[name] if share else state[name].clone()
-        for name, each in parameters.items()
-        if name in state and each.shape == state[name].shape
-    }
-    nn.Module.load_state_dict(model, fitting, strict=False, assign=True)
+    lent = [
+        (parameter, parameter.data, state[name])
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if name in state and parameter.shape == state[name].shape
+    ]
+    # The Parameter objects stay: the model may know them by other names than its own.
+    for parameter, _, value in lent:
+        parameter.data = (
+            value.detach().to(parameter.device) if share else value.detach().to(parameter.device, copy=True)
+        )
     try:
         yield
     finally:
-        for module, own in before:
-            module._parameters.update(own)
+        for parameter, own, _ in reversed(lent):
+            parameter.data = own
 
 
 def _same(yours: Tensor, reference: Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.tensors import identity_of
+from shapetrace.recorder.tensors import UNCOUNTED, identity_of
 from shapetrace.trace import TensorRecord, Trace
 
 
@@ -51,6 +51,8 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
 
     def copy_of(tensor: Tensor) -> Tensor:
         key = identity_of(tensor)
+        if key[1] == UNCOUNTED:  # whether it was changed since, torch does not tell
+            return tensor.detach().clone()
         # The tensor is kept beside its copy, so that its id is not given to another while the run goes on.
         if key not in copies:
             copies[key] = (tensor, tensor.detach().clone())

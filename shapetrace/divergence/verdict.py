@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from shapetrace.divergence.alignment import Aligned, align, arrangements
+from shapetrace.divergence.alignment import Aligned, align, measure_best
 from shapetrace.divergence.causes import explain
 from shapetrace.divergence.keys import compare_keys, holding
 from shapetrace.divergence.observation import Observation, observe
@@ -56,6 +56,8 @@ def diff(
     Raises ShapetraceError where the sizes cannot be read off the model, no reference can be built or it has other sizes
     or another dtype, the tokens are none of the model's, or the model raises.
     """
+    if rtol is not None and not rtol >= 0:
+        raise ShapetraceError(f"rtol is a number from 0 up, not {rtol}")
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     config = config_of(model)
     check_values(model, tokens, config)
@@ -169,20 +171,13 @@ def _isolated(
                 continue
             leaf = next((value for _, value in walk_leaves("", output)), None)
             if leaf is not None:
-                yield ModuleRow(path, ISOLATED, _measure_as(leaf, expected, limit))
-
-
-def _measure_as(yours: Tensor, reference: Tensor, rtol: float) -> Difference:
-    """Of the orders of its axes the one that comes nearest."""
-    return min(
-        (measure(each, reference, rtol) for each in arrangements(yours, reference)), key=lambda each: each.relative
-    )
+                yield ModuleRow(path, ISOLATED, measure_best(leaf, expected, limit)[0])
 
 
 def _end_to_end(seen: Observation, theirs: ReferenceRun, rtol: float) -> Iterator[ModuleRow]:
     for path, expected in theirs.outputs.items():
         if path in seen.outputs:
-            yield ModuleRow(path, END_TO_END, _measure_as(seen.outputs[path].value, expected, rtol))
+            yield ModuleRow(path, END_TO_END, measure_best(seen.outputs[path].value, expected, rtol)[0])
 
 
 def _remarks(model: nn.Module, found: list[Aligned], theirs: ReferenceRun) -> Iterator[str]:

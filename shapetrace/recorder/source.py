@@ -18,7 +18,7 @@ from shapetrace.recorder.access import Place, read_place
 
 # Comments, or ends of comments, that speak to a tool and not to a reader.
 _FOR_TOOLS = re.compile(
-    r"\s*#\s*(noqa|type:|fmt:|pragma:|pylint:|pyright:|mypy:|isort:|ruff:|yapf:|nosec|Copied from)\b.*", re.I
+    r"\s*#\s*(?:(?:noqa|nosec|Copied from)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):).*", re.I
 )
 
 
@@ -201,8 +201,11 @@ def _axes_in_call(value: ast.expr) -> Axes:
         return _axes_in_call(value.left) or _axes_in_call(value.right)
     if not isinstance(value, ast.Call):
         return ()
-    texts = [each.value for each in value.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return next((axes for axes in map(axes_in_pattern, texts) if axes), ())
+    for index, each in enumerate(value.args):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and "->" in each.value:
+            # torch.einsum has its pattern first, a letter an axis; einops has it last, a word an axis.
+            return axes_in_pattern(each.value, letters=index == 0)
+    return ()
 
 
 def _read_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, comments: dict[int, str]) -> dict[str, Statement]:

@@ -59,7 +59,7 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
         return None
     try:
         values = (tensor.detach().abs() if tensor.is_complex() else tensor.detach()).double()
-    except (NotImplementedError, RuntimeError):  # less than a byte each
+    except (NotImplementedError, RuntimeError, TypeError):  # less than a byte each, or a device without float64
         return None
     finite = values[values.isfinite()]
     nan, inf = int(values.isnan().sum()), int(values.isinf().sum())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
+from shapetrace.folding import fold_names
 from shapetrace.parameters import count_parameters
 from shapetrace.render.report import write_number, write_verdict
 from shapetrace.render.theme import count_of
@@ -39,9 +40,20 @@ def render_report_page(report: Report) -> str:
     if report.first_divergence:
         head += f"<p>{_escape(report.first_divergence.cause.detail)}</p>"
     keys = report.keys
-    for title, names in (("missing", keys.missing), ("unexpected", keys.unexpected), ("wrong shape", keys.mismatched)):
+    for title, names in (
+        ("missing", keys.missing),
+        ("unexpected", keys.unexpected),
+        ("wrong shape", keys.mismatched),
+        ("other values", keys.different),
+    ):
         if names:
-            head += f"<p class=flag>{title}: {_escape(', '.join(names))}</p>"
+            head += f"<p class=flag>{title}: {_escape(', '.join(fold_names(names)))}</p>"
+    head += "".join(f"<p class=quiet>remark: {_escape(remark)}</p>" for remark in report.remarks)
+    if report.logits:
+        same = "the same" if report.same_argmax else "not the same"
+        head += (
+            f"<p>logits: max abs diff {write_number(report.logits.max_abs_diff)}; {same} argmax at every position</p>"
+        )
     modules = [(row.module, row.mode.replace("_", " "), "", row.difference) for row in report.modules]
     tensors = [(row.reference, row.yours or "not seen", row.line, row.difference) for row in report.tensors]
     body = f"<h2>modules</h2>{_differences(modules)}<h2>tensors inside them</h2>{_differences(tensors)}"

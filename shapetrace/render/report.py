@@ -50,9 +50,15 @@ def write_verdict(report: Report) -> str:
     wrong = [row for row in report.modules if not row.difference.ok]
     if wrong:
         return f"Every tensor agrees, but {wrong[0].module} differs when it is fed the reference's input."
-    worst = max((row.difference.relative for row in report.modules if row.mode == ISOLATED), default=0.0)
-    end = max((row.difference.relative for row in report.modules if row.mode == END_TO_END), default=0.0)
-    return f"Everything matches: every module within {worst:.1e} of its scale, end to end within {end:.1e}."
+    worst = {
+        mode: max((row.difference.relative for row in report.modules if row.mode == mode), default=None)
+        for mode in (ISOLATED, END_TO_END)
+    }
+    alone = (
+        f"every module on its own within {worst[ISOLATED]:.1e} of its scale, " if worst[ISOLATED] is not None else ""
+    )
+    end = worst[END_TO_END] if worst[END_TO_END] is not None else report.logits.relative if report.logits else 0.0
+    return f"Everything matches: {alone}end to end within {end:.1e}."
 
 
 def render_module(
@@ -68,7 +74,7 @@ def render_module(
     if pattern is not None:
         parts.append(PatternTable(pattern, tokens, f"head {head} attention pattern"))
     parts += [_module_difference(report, path), _inner_tensors(report)]
-    if report.first_divergence:
+    if report.first_divergence and report.first_divergence.row in report.tensors:
         parts.append(_divergence(report, report.first_divergence))
     parts.append(Text(write_verdict(report), "good" if report.ok else "bad"))
     return separated(parts)
@@ -156,11 +162,17 @@ def _worst(differences: Iterable[Difference | None]) -> Difference | None:
 
 
 def _folded(paths: Sequence[str]) -> str:
-    """`blocks.0..11.attn`."""
-    if len(paths) == 1:
-        return paths[0]
-    parts = zip(*(path.split(".") for path in (paths[0], paths[-1])), strict=True)
-    return ".".join(first if first == last else f"{first}..{last}" for first, last in parts)
+    """`blocks.0..11.attn`; `blocks.0,3.attn` where layers between them are not meant."""
+    columns = zip(*(path.split(".") for path in paths), strict=True)
+    return ".".join(
+        column[0] if len(set(column)) == 1 else _numbers([int(each) for each in column]) for column in columns
+    )
+
+
+def _numbers(layers: Sequence[int]) -> str:
+    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"{layers[0]}..{layers[-1]}"
+    return ",".join(map(str, layers[:4])) + ("..." if layers[4:] else "")
 
 
 def _figures(difference: Difference | None) -> tuple[str, str]:
