@@ -105,14 +105,28 @@ def to_plain(comparison: Comparison) -> dict[str, Any]:
 
 
 def fold_changes(changes: Sequence[Change]) -> list[tuple[Change, Change, int]]:
-    """Changes that differ in the number of the layer only: the first, the last, and how many there are."""
-    alike: dict[Hashable, list[Change]] = defaultdict(list)
+    """Changes that are alike in one layer after another as one: the first, the last, and how many there are."""
+    alike: dict[Hashable, list[list[Change]]] = defaultdict(list)
     for change in changes:
         key = replace(change, module=without_numbers(change.module))
         if change.what == "module":
             key = replace(key, old=without_numbers(change.old), new=without_numbers(change.new))
-        alike[key].append(change)
-    return [(each[0], each[-1], len(each)) for each in alike.values()]
+        runs = alike[key]
+        if runs and _is_next(runs[-1][-1].module, change.module):
+            runs[-1].append(change)
+        else:
+            runs.append([change])
+    return [(run[0], run[-1], len(run)) for runs in alike.values() for run in runs]
+
+
+def _is_next(module: str, other: str) -> bool:
+    """Whether the other path is the same, or that of the next layer."""
+    steps = [int(b) - int(a) for a, b in zip(_numbers(module), _numbers(other), strict=True) if a != b]
+    return steps in ([], [1])
+
+
+def _numbers(path: str) -> list[str]:
+    return [part for part in path.split(".") if part.isdigit()]
 
 
 def _compare_steps(path: str, old: Sequence[Step], new: Sequence[Step], rtol: float | None) -> Iterator[Change]:

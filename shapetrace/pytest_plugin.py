@@ -36,7 +36,7 @@ class GoldenSession:
 
     def unused(self) -> list[Path]:
         """The golden files that no test asked for."""
-        files = sorted(self.folder.glob("*/*.yaml"))
+        files = sorted(self.folder.rglob("*/*.yaml"))
         return [file for file in files if str(file) not in self.used and not file.name.endswith(".obtained.yaml")]
 
 
@@ -70,16 +70,16 @@ class GoldenTrace:
         __tracebackhide__ = True
         from shapetrace.errors import TraceFileError
         from shapetrace.golden import describe_difference, obtained_path, record_golden
-        from shapetrace.store import save
 
-        path = self._path_of(name)
+        if values is not False and not (isinstance(values, int | float) and values >= 0):
+            raise ValueError(f"values is True, False or a relative tolerance from 0 up, not {values!r}")
+        path = self._path_of(str(name))
         trace = record_golden(model, inputs, named_inputs, values is not False)
         shown = _relative(path, self._node.config.rootpath)
         again = str(path) in self._session.used
         self._session.used.add(str(path))
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save(trace, path)
+            self._write(trace, path)
             self._session.rewritten.add(str(path))
             if not self._update:
                 raise AssertionError(f"there was no golden trace {shown}; it was written: look at it, and run again")
@@ -91,15 +91,38 @@ class GoldenTrace:
         if not difference:
             obtained_path(path).unlink(missing_ok=True)
         elif self._update and not again:
-            save(trace, path)
+            self._write(trace, path)
             self._session.rewritten.add(str(path))
             obtained_path(path).unlink(missing_ok=True)
         else:
+            raise AssertionError(
+                f"the trace is not {shown}:\n{difference}\n\nhint: {self._next_step(trace, path, again)}"
+            )
+
+    def _next_step(self, trace: Any, path: Path, again: bool) -> str:
+        """What to do about a difference; puts what was obtained beside the golden trace, where that can be written."""
+        from shapetrace.errors import ShapetraceError
+        from shapetrace.golden import obtained_path
+        from shapetrace.store import save
+
+        if again:
+            return "give one of the two a `name`: this run has checked another trace under the same"
+        try:
             save(trace, obtained_path(path))
-            step = "give one of the two a `name`: this run has checked another trace under the same"
-            if not again:
-                step = f"`pytest --update-traces` takes over what was obtained, {obtained_path(path).name} beside it"
-            raise AssertionError(f"the trace is not {shown}:\n{difference}\n\nhint: {step}")
+        except ShapetraceError as error:
+            return f"`pytest --update-traces` takes over what was obtained ({error.message})"
+        return f"`pytest --update-traces` takes over what was obtained, {obtained_path(path).name} beside it"
+
+    def _write(self, trace: Any, path: Path) -> None:
+        __tracebackhide__ = True
+        from shapetrace.errors import ShapetraceError
+        from shapetrace.store import save
+
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save(trace, path)
+        except (OSError, ShapetraceError) as error:
+            raise AssertionError(f"the golden trace cannot be written: {error}") from None
 
     def _path_of(self, name: str) -> Path:
         if not name:
@@ -108,8 +131,19 @@ class GoldenTrace:
             names = self._node.nodeid.split("::")[1:]
             name = "-".join(each.removeprefix("test_") for each in names)
             name += f"_{self._unnamed}" if self._unnamed > 1 else ""
-        file = re.sub(r"[^\w.-]+", "-", name.replace("]", "")).strip("-.")[:100]
-        return self._session.folder / self._node.path.stem / f"{file}.yaml"
+        file = re.sub(r"[^\w.-]+", "-", name.replace("]", "")).strip("-.")[:100] or "unnamed"
+        return self._session.folder / self._module() / f"{file}.yaml"
+
+    def _module(self) -> Path:
+        """`tests/gpt/test_model.py` -> `gpt/test_model`: two modules of one name have folders of their own."""
+        config, path = self._node.config, self._node.path
+        roots = [
+            *(config.rootpath / each for each in config.getini("testpaths")),
+            config.rootpath / "tests",
+            config.rootpath,
+        ]
+        root = next((each for each in roots if path.is_relative_to(each)), path.parent)
+        return path.relative_to(root).with_suffix("")
 
 
 @pytest.fixture

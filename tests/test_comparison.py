@@ -124,6 +124,16 @@ def test_equal_layers_are_folded():
     )
 
 
+def test_layers_that_are_not_neighbours_are_not_folded():
+    old = trace_of(*(block(layer, tensor("q", 1, 12, 7)) for layer in range(4)))
+    changed = [block(layer, tensor("q", 1, 12 if layer == 1 else 6, 7)) for layer in range(4)]
+    folded = fold_changes(compare(old, trace_of(*changed)).changes)
+    assert [(first.module, last.module, times) for first, last, times in folded] == [
+        ("blocks.0", "blocks.0", 1),
+        ("blocks.2", "blocks.3", 2),
+    ]
+
+
 def test_a_size_that_changed_everywhere_is_told_once():
     def run(posn, width=4):
         named = {"axes": ("batch", "posn", "d")}

@@ -12,10 +12,11 @@ from nbclient import NotebookClient
 from rich.console import Console
 from torch import nn
 
-from shapetrace import Trace, record
+from shapetrace import ModuleCall, TensorRecord, Trace, record
 from shapetrace.cli import main
 from shapetrace.render.page import render_report_page, render_trace_page
 from shapetrace.report import END_TO_END, Cause, Difference, Divergence, KeyReport, ModuleRow, Report, TensorRow
+from shapetrace.trace import ModelRecord
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # A sandbox of its own needs rights that a container does not give; the last: no connection is asked for.
@@ -136,6 +137,18 @@ def test_search(page):
     opened.locator("#search").press("Escape")
     assert (opened.locator("#search").input_value(), opened.locator("#found").inner_text()) == ("", "")
     assert len(seen(opened, "summary")) == 3
+    assert seen(opened, "details[data-name='blocks.1'] tr") == []  # closed, as it was before the search
+
+
+@needs_browser
+def test_a_narrow_screen_and_a_long_name(page):
+    model = Toy()
+    model.register_module("x" * 300, nn.ReLU())
+    model.forward = lambda given: getattr(model, "x" * 300)(given)
+    opened = page(render_trace_page(record(model, torch.ones(2, 3))))
+    opened.set_viewport_size({"width": 400, "height": 800})
+    opened.locator("#open").click()
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 @needs_browser
@@ -199,6 +212,8 @@ def test_the_page_needs_nothing_else():
     html = render_trace_page(record(Toy(), torch.ones(2, 3)))
     assert "http" not in html.replace("http-equiv", "")
     assert "<b>bold" not in html
+    turned = TensorRecord("a\u202eb", "local", (2,), "float32")
+    assert "a\\u202eb" in render_trace_page(Trace(ModelRecord("", "", 0, 0), (ModuleCall("", "Toy", steps=(turned,)),)))
 
 
 SMALL = [word for size in ("n_layers=1", "d_model=8", "n_heads=2", "d_head=4", "d_mlp=16") for word in ("--set", size)]

@@ -184,6 +184,46 @@ def test_unused_golden_traces_are_listed_after_a_full_run(with_golden):
     assert title not in with_golden.run()[1]
 
 
+def test_modules_and_classes_of_one_name_have_files_of_their_own(project):
+    for folder in ("a", "b"):
+        (project.folder / "tests" / folder).mkdir(parents=True)
+        (project.folder / "tests" / folder / "__init__.py").touch()
+        (project.folder / "tests" / folder / "test_it.py").write_text(
+            "import sys; sys.path.insert(0, '.')\nfrom model import Attention, X\n"
+            "class TestA:\n    def test_one(self, golden_trace):\n        golden_trace.check(Attention(), X)\n"
+            "class TestB:\n    def test_one(self, golden_trace):\n        golden_trace.check(Attention(), X[:1])\n"
+            "def test_größe(golden_trace):\n    golden_trace.check(Attention(), X, name='../../größe')\n"
+        )
+    assert project.run("--update-traces", "tests")[0] == 0
+    root = project.folder / "traces"
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*.yaml")) == [
+        f"{folder}/test_it/{name}.yaml" for folder in ("a", "b") for name in ("TestA-one", "TestB-one", "größe")
+    ]
+    assert project.run("tests")[0] == 0
+
+
+def test_what_cannot_be_written_hides_no_difference(with_golden, monkeypatch):
+    from shapetrace import ShapetraceError, store
+
+    def refuse(trace, path):
+        raise ShapetraceError("cannot write it")
+
+    monkeypatch.setattr(store, "save", refuse)
+    with_golden.write(MODEL.replace("scores = q @ k.mT", "scores = q.mT @ k"))
+    code, printed = with_golden.run()
+    assert code == 1
+    assert "reshaped  the model: scores" in printed
+    assert "takes over what was obtained (cannot write it)" in printed
+    with_golden.golden.unlink()
+    assert "AssertionError: the golden trace cannot be written: cannot write it" in with_golden.run()[1]
+
+
+@pytest.mark.parametrize("values", ["float('nan')", "-1", "'1e-3'"])
+def test_a_tolerance_that_is_none(project, values):
+    project.write(test=TEST.replace('name="attention"', f"values={values}"))
+    assert "ValueError: values is True, False or a relative tolerance" in project.run()[1]
+
+
 def test_with_xdist(with_golden):
     with_golden.write(
         test=TEST

@@ -4,12 +4,19 @@ const found = document.querySelector("#found");
 const modules = [...document.querySelectorAll("details")];
 const rows = [...document.querySelectorAll("[data-name]")];
 
+let before = null; // which modules were open when the search began
+
 function show(element, visible) {
   element.hidden = !visible;
 }
 
 function filter() {
   const wanted = search.value.trim().toLowerCase();
+  if (wanted !== "" && before === null) before = modules.map((module) => module.open);
+  if (wanted === "" && before !== null) {
+    modules.forEach((module, index) => (module.open = before[index]));
+    before = null;
+  }
   let count = 0;
   for (const row of rows) {
     const hit = wanted !== "" && row.dataset.name.toLowerCase().includes(wanted);

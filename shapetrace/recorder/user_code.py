@@ -24,6 +24,8 @@ def user_code_of(model: nn.Module) -> Callable[[str], bool]:
     paths = sysconfig.get_paths()
     installed = (
         os.path.dirname(shapetrace.__file__) + os.sep,
+        os.path.dirname(os.path.dirname(torch.__file__))
+        + os.sep,  # wherever that is: what lies beside torch is installed
         *{paths[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")},
         *(folder + os.sep for folder in (*site.getsitepackages(), site.getusersitepackages())),
     )

@@ -46,8 +46,10 @@ def _dimension(dimension: Dimension) -> Text:
 def _where(first: Change, last: Change, times: int) -> Text:
     """`blocks.0 ... blocks.11: attn_scores`."""
     text = Text(printable(first.module) or "the model", "path")
-    if times > 1 and last.module != first.module:
-        text.append(f" ... {printable(last.module)}", "path").append(f"  x{times}", "times")
+    if last.module != first.module:
+        text.append(f" ... {printable(last.module)}", "path")
+    if times > 1:
+        text.append(f"  x{times}", "times")
     if first.name:
         text.append(f": {'' if first.what == 'tensor' else first.what + ' '}{printable(first.name)}", "default")
     return text

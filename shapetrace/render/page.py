@@ -9,7 +9,7 @@ from importlib import resources
 from shapetrace.folding import fold_names
 from shapetrace.parameters import count_parameters
 from shapetrace.render.report import write_number, write_verdict
-from shapetrace.render.theme import count_of
+from shapetrace.render.theme import count_of, printable
 from shapetrace.report import Difference, Report
 from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace, tensors_of, walk_modules, write_shape
 
@@ -140,4 +140,5 @@ def _page(title: str, head: str, body: str, collapses: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    return escape(text, quote=True)
+    # What is not printable is written as its escape: a control that turns the text round would turn the line round.
+    return escape(printable(text), quote=True)
