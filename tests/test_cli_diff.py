@@ -1,0 +1,107 @@
+"""The diff command: what it prints, as JSON too, and with which exit code."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from shapetrace.cli import main
+from shapetrace.gpt2 import Config
+from shapetrace.reference.lens import installed_version
+
+TINY = Config(n_layers=3, d_model=40, n_heads=5, d_head=8, d_mlp=160, d_vocab=101, n_ctx=16)
+GENERATION = int(installed_version().split(".")[0])
+SET = [
+    word
+    for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx")
+    for word in ("--set", f"{name}={getattr(TINY, name)}")
+]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["diff", "The cat", *SET, "--weights", "random", *arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def test_the_command():
+    printed = run().stdout
+    headings = [
+        "reference ",
+        "state_dict ",
+        "module ",
+        "63 tensors inside them compared",
+        "logits: ",
+        "Everything matches: ",
+    ]
+    assert sorted(headings, key=printed.index) == headings
+    assert "blocks.0..2.attn" in printed
+
+
+def test_the_command_as_json():
+    plain = json.loads(run("--json").stdout)
+    assert list(plain) == [
+        *("reference", "weights", "state_dict", "modules", "tensors", "logits", "first_divergence"),
+        *("remarks", "predictions", "ok"),
+    ]
+    assert plain["modules"][0] == {
+        **{"module": "embed", "mode": "isolated", "max_abs_diff": 0.0, "relative": 0.0},
+        **{"scale": plain["modules"][0]["scale"], "ok": True},
+    }
+    q = next(each for each in plain["tensors"] if each["reference"] == "blocks.1.attn.hook_q")
+    assert {key: value for key, value in q.items() if key not in ("max_abs_diff", "relative")} == {
+        **{"reference": "blocks.1.attn.hook_q", "module": "blocks.1.attn", "tensor": "q"},
+        **{"yours": "blocks.1.attn.q", "ok": True},
+    }
+    assert (plain["logits"]["same_argmax"], plain["first_divergence"], plain["ok"]) == (True, None, True)
+
+
+def test_the_command_exits_with_1_where_something_differs():
+    result = run("--rtol", "0", code=1)
+    assert "First divergence: " in result.stdout
+
+
+def test_one_module():
+    printed = run("--module", "blocks.1.attn", "--head", "4").stdout
+    parts = [
+        "parameters of blocks.1.attn",
+        "├─                       q",
+        "head 4 attention pattern",
+        "fed the reference's input",
+    ]
+    assert sorted(parts, key=printed.index) == parts
+    assert "query / key  <BOS>   The   cat" in printed
+    assert "      <BOS>   1.00  0.00  0.00" in printed
+    rows = json.loads(run("--module", "blocks.1.attn", "--json").stdout)["modules"]
+    assert [(row["module"], row["mode"]) for row in rows] == [
+        ("blocks.1.attn", "isolated"),
+        ("blocks.1.attn", "end_to_end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--module", "blocks.9"], "error: no module `blocks.9` in this model"),
+        (["--module", "blocks.1.attn", "--head", "5"], "error: blocks.1.attn has 5 heads, 0 to 4, and no head 5"),
+        (["--module", "blocks.1.mlp", "--head", "0"], "error: blocks.1.mlp has no attention pattern"),
+        (["--module", "blocks"], "error: no module `blocks` in this model"),
+        (["--head", "0"], "Usage: main diff [OPTIONS] [TEXT]"),
+        (["--rtol", "nan"], "Usage: main diff [OPTIONS] [TEXT]"),
+        (["--rtol", "-1"], "Usage: main diff [OPTIONS] [TEXT]"),
+        (["--dtype", "float8"], "Usage: main diff [OPTIONS] [TEXT]"),
+    ],
+)
+def test_bad_input(arguments, message):
+    result = run(*arguments, code=2)
+    assert (result.stdout, result.stderr.startswith(message)) == ("", True), result.stderr
+
+
+def test_heads_that_do_not_make_up_the_width():
+    if GENERATION == 3:
+        run("--set", "d_head=4")
+    else:
+        message = (
+            f"error: transformer_lens {installed_version()} has no GPT-2 with n_heads * d_head = 20 and d_model = 40"
+        )
+        assert run("--set", "d_head=4", code=2).stderr.startswith(message)
