@@ -102,9 +102,7 @@ def _compare(
     alone: list[str] = []
     modules = (*_isolated(model, tokens, theirs, dtype, rtol, alone), *_end_to_end(seen, theirs, limit))
     output = _find_logits(seen, theirs, limit)
-    wrong = next(
-        (each for each in (*found, output) if each.row.difference is not None and not each.row.difference.ok), None
-    )
+    wrong = next((each for each in (*found, output) if _differs(each.row)), None)
     logits = output.yours
     fits = logits is not None and logits.shape == theirs.logits.shape
     predicts = logits is not None and fits and not reference.weights.startswith("random")
@@ -135,9 +133,7 @@ def _find_logits(seen: Observation, theirs: ReferenceRun, rtol: float) -> Aligne
 
 def _without_namesakes(found: list[Aligned]) -> list[Aligned]:
     """A LayerNorm whose output is right may call something else `scale`: that tensor is not seen, and not wrong."""
-    right = {
-        each.row.module for each in found if each.row.tensor == "out" and each.row.difference and each.row.difference.ok
-    }
+    right = {each.row.module for each in found if each.row.tensor == "out" and _agrees(each.row)}
     return [
         replace(each, row=TensorRow(each.row.reference, "", "", None), seen=None, yours=None)
         if each.row.tensor in ("scale", "normalized") and each.row.module in right and _differs(each.row)

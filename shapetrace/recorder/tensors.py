@@ -18,7 +18,7 @@ def shape_of(tensor: Tensor) -> Shape:
     """The sizes; of a nested tensor the number of its parts and -1 for each ragged axis."""
     try:
         return tuple(map(_size_of, tensor.shape))
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # a strided nested tensor has no shape
         return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
 
 

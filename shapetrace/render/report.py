@@ -104,7 +104,9 @@ def _module_difference(report: Report, path: str) -> RenderableType:
 def _head(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(Text("reference", "note"), report.reference)
-    grid.add_row(Text("weights", "note"), f"{report.weights}, the same on both sides")
+    grid.add_row(
+        Text("weights", "note"), report.weights + ("" if report.keys.different else ", the same on both sides")
+    )
     keys = report.keys
     counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"
     grid.add_row(Text("state_dict", "note"), Text(counts, "bad" if keys.missing or keys.mismatched else "default"))
