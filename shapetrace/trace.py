@@ -92,6 +92,34 @@ class InputRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """What a failing expression was computed from."""
+
+    text: str  # as the source writes it
+    shape: Shape | None = None  # None where it is no tensor
+    dtype: str = ""
+    device: str = "cpu"
+    axes: tuple[str, ...] = ()
+    note: str = ""  # what it is where it is no tensor: `tuple of (1, 7, 64), (1, 4, 7, 7)`
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a forward raised, and where."""
+
+    kind: str  # the exception's class
+    message: str
+    module: str = ""  # the innermost module that was running
+    source: str = ""  # file and line of the innermost statement of user code
+    statement: str = ""
+    operands: tuple[Operand, ...] = ()
+    hint: str = ""  # where the cause is certain
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A whole run: usually one call of the root."""
 
@@ -100,7 +128,7 @@ class Trace:
     uncalled: tuple[ModuleCall, ...] = ()  # modules that own parameters or buffers and never ran
     input: InputRecord | None = None
     predictions: tuple[str, ...] = ()  # the likeliest next token at each position
-    error: str = ""  # what the forward raised, if it did
+    error: Failure | None = None  # what the forward raised, if it did
 
 
 def walk_calls(call: ModuleCall) -> Iterator[ModuleCall]:

@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "recorder": {"axes", "errors", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
-    "text_run": {"errors", "recorder", "target", "tokens", "trace"},
+    "inputs": {"errors", "tokens", "trace"},
+    "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),
     "comparison": {"folding", "pairing", "trace"},
-    "golden": {"comparison", "recorder", "render", "store", "trace"},
+    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
     "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "trace", "weights"},
     "cli": None,  # everything

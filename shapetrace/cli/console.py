@@ -51,6 +51,16 @@ def _without_end_spaces(line: list[Segment]) -> list[Segment]:
 
 
 @contextmanager
+def running_user_code() -> Iterator[None]:
+    """What the user's code prints while the block runs goes to standard error, beside the data."""
+    import sys
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+@contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error while the block runs, where that is a terminal; yields what advances it."""
     from rich.progress import Progress

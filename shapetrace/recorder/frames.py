@@ -48,10 +48,9 @@ class FrameWatcher:
         current: object = sys.gettrace()
         if current is self:
             sys.settrace(self._previous)
-        if self._failure is not None:
-            warnings.warn(
-                f"shapetrace lost sight of some tensors, by a bug of its own: {self._failure!r}", stacklevel=4
-            )
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            warnings.warn(f"shapetrace lost sight of some tensors, by a bug of its own: {failure!r}", stacklevel=4)
 
     def pause(self) -> bool:
         """Watch nothing until `resume`, which is due where this returns True.

@@ -21,7 +21,7 @@ def render_trace_page(trace: Trace) -> str:
     if trace.input:
         head += f"<p class=quiet>{_escape(' '.join(f'{token!r}' for token in trace.input.tokens))}</p>"
     if trace.error:
-        head += f"<p class=bad>{_escape(trace.error)}</p>"
+        head += f"<p class=bad>{_escape(str(trace.error))}</p>"
     total = count_of(count_parameters(modules), "parameter")
     tensors = count_of(sum(len(tensors_of(module)) for module in modules), "tensor")
     head += f"<p class=quiet>{tensors}, {total}</p>"
