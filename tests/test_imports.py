@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "store": {"errors", "schema", "trace"},
     "tokens": set(),
     "render": {"comparison", "folding", "parameters", "report", "selection", "trace"},
+    "packages": set(),
     "gpt2": set(),
-    "recorder": {"axes", "errors", "trace"},
+    "recorder": {"axes", "errors", "packages", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
     "text_run": {"errors", "recorder", "target", "tokens", "trace"},
@@ -40,7 +41,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "comparison", "pytest_plugin"),
+    *("pairing", "comparison", "pytest_plugin", "packages"),
 }
 
 
