@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -35,8 +36,9 @@ class TensorRecord:
     axes: tuple[str, ...] = ()  # one name an axis, where the source tells them
     comment: str = ""
     stats: TensorStats | None = None
-    # Where the line stands in a file is no part of what ran: an edit above it would change every trace.
-    source: str = field(default="", compare=False)
+    # `/home/ann/attention.py:31`, shown by `write_source`. Where the line stands is no part of what ran: an edit above
+    # it, or a copy of the file elsewhere, would change every trace.
+    source: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class ModuleCall:
     parameters: tuple[ParameterRecord, ...] = ()
     buffers: tuple[TensorRecord, ...] = ()
     steps: tuple[TensorRecord | ModuleCall, ...] = ()
-    source: str = field(default="", compare=False)  # where its forward is written
+    source: str = field(default="", compare=False, repr=False)  # where its forward is written, as in a TensorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +156,14 @@ def tensors_of(call: ModuleCall) -> tuple[TensorRecord, ...]:
 def write_shape(shape: Shape | None) -> str:
     """`(1, 7, 768)`; `(?)` while the sizes are not known."""
     return "(?)" if shape is None else str(shape)
+
+
+def write_source(source: str) -> str:
+    """`/home/ann/attention.py:31` -> `attention.py:31`: where a machine keeps its files is nobody else's business."""
+    return os.path.basename(source)
+
+
+def split_source(source: str) -> tuple[str, int]:
+    """`/home/ann/attention.py:31` -> `/home/ann/attention.py` and 31; raises ValueError for what is no source."""
+    path, _, line = source.rpartition(":")
+    return path, int(line)

@@ -20,9 +20,11 @@ MAY_IMPORT = {
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
     "tokens": set(),
-    "render": {"comparison", "folding", "parameters", "report", "selection", "trace"},
+    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "trace"},
+    "packages": set(),
+    "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
-    "recorder": {"axes", "errors", "trace"},
+    "recorder": {"axes", "errors", "packages", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
     "inputs": {"errors", "tokens", "trace"},
@@ -41,7 +43,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "comparison", "pytest_plugin"),
+    *("pairing", "comparison", "pytest_plugin", "packages", "annotation"),
 }
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from shapetrace.axes import fit_axes
+from shapetrace.recorder.forwards import Forward
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.source import NO_STATEMENT, Statement
+from shapetrace.recorder.source import NO_STATEMENT, Statement, locate
 from shapetrace.recorder.tensors import Identity, device_of, dtype_of, identity_of, shape_of, stats_of
 from shapetrace.trace import ModuleCall, TensorRecord
 
@@ -26,8 +27,7 @@ class OpenCall:
 
     module: nn.Module
     path: str
-    code: CodeType | None = None  # of its forward
-    source: str = ""
+    forward: Forward
     steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
     returned: Statement = NO_STATEMENT  # of the `return` that its forward ended with
     # By id: weak, for the id of a tensor that is gone may be given to another.
@@ -43,9 +43,12 @@ class OpenCall:
         return self.has_named(tensor) and self.named[id(tensor)][1] != identity_of(tensor)
 
 
-def _describe(name: str, role: str, tensor: Tensor, statement: Statement, source: str, in_place: bool) -> TensorRecord:
+def _describe(
+    name: str, role: str, tensor: Tensor, statement: Statement, file: str, line: int, in_place: bool
+) -> TensorRecord:
     shape = shape_of(tensor)
     axes = fit_axes(statement.readings, shape)
+    source = locate(file, line)
     return TensorRecord(
         name, role, shape, dtype_of(tensor), device_of(tensor), in_place, axes, statement.comment, source=source
     )
@@ -67,8 +70,8 @@ class CallStack:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
-    def begin(self, module: nn.Module, path: str, code: CodeType | None, source: str) -> None:
-        self.under_way.append(OpenCall(module, path, code, source))
+    def begin(self, module: nn.Module, path: str, forward: Forward) -> None:
+        self.under_way.append(OpenCall(module, path, forward))
 
     def end(self, module: nn.Module, output: Any) -> None:
         """Close the module's call, and before it those inside it that an exception has left open."""
@@ -77,10 +80,11 @@ class CallStack:
         while self.under_way[-1].module is not module:
             self._close()
         call = self.under_way[-1]
+        file, line = call.forward.file, call.returned.first
         for name, tensor in walk_leaves("out", output):
             changed = call.has_changed(tensor)
             if changed or not call.has_named(tensor):
-                self.bind(name, tensor, "output", call.returned, in_place=changed)
+                self.bind(name, tensor, "output", call.returned, file, line, in_place=changed)
         self._close()
 
     def end_all(self) -> None:
@@ -94,15 +98,16 @@ class CallStack:
         tensor: Tensor,
         role: str = "local",
         statement: Statement = NO_STATEMENT,
-        source: str = "",
+        file: str = "",
+        line: int = 0,
         in_place: bool = False,
     ) -> None:
-        """Write down that the tensor got this name in the innermost call."""
+        """Write down that the tensor got this name in the innermost call, at that line of that file."""
         call = self.under_way[-1]
-        facts = (name, role, shape_of(tensor), tensor.dtype, tensor.device, in_place, id(statement), source)
+        facts = (name, role, shape_of(tensor), tensor.dtype, tensor.device, in_place, id(statement), file, line)
         record = self._records.get(facts)
         if record is None:
-            record = self._records[facts] = _describe(name, role, tensor, statement, source, in_place)
+            record = self._records[facts] = _describe(name, role, tensor, statement, file, line, in_place)
         if self._stats:
             record = replace(record, stats=stats_of(tensor))
         call.steps.append(record)
@@ -112,12 +117,12 @@ class CallStack:
 
     def note_return(self, code: CodeType, statement: Statement) -> None:
         """Remember what the source says of the value that the forward, and no helper of it, is about to return."""
-        if code is self.under_way[-1].code:
+        if code is self.under_way[-1].forward.code:
             self.under_way[-1].returned = statement
 
     def _close(self) -> None:
         call = self.under_way.pop()
-        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.source)
+        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.forward.source)
         if self.under_way:
             self.under_way[-1].steps.append(closed)
         else:

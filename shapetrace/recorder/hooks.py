@@ -192,10 +192,11 @@ class _Recorder:
         path = self._paths.path_of(module, self._stack.callers)
         self._modules[path] = module  # a shared module has more names than `named_modules` gives
         forward = self._forward_of(module)
-        self._stack.begin(module, path, forward.code, forward.source)
+        self._stack.begin(module, path, forward)
         for name, value in forward.name_inputs(args, kwargs):
+            statement = forward.arguments.get(name, NO_STATEMENT)
             for leaf, tensor in walk_leaves(name, value):
-                self._stack.bind(leaf, tensor, "input", forward.arguments.get(name, NO_STATEMENT))
+                self._stack.bind(leaf, tensor, "input", statement, forward.file, statement.first)
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
