@@ -1,5 +1,8 @@
 """A forward that raises: the statement, its operands, the hint, and the trace up to there."""
 
+import contextlib
+import weakref
+
 import einops
 import pytest
 import torch
@@ -435,6 +438,28 @@ def test_nothing_of_the_users_runs_twice_and_no_random_number_is_drawn():
     assert calls == ["helper", "property"]
     assert trace.error.operands == ()
     assert torch.equal(torch.random.get_rng_state(), after)
+
+
+def test_no_activation_is_kept_alive_by_an_error_that_was_caught():
+    alive = []
+
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = Mlp()
+
+        def forward(self, x):
+            normal = x / 2
+            alive.append(weakref.ref(normal))
+            with contextlib.suppress(RuntimeError):
+                self.mlp(normal)
+            del normal
+            return x
+
+    with recording(model := Careful()) as trace:
+        model(torch.ones(1, 3, 4))
+        assert alive[0]() is None
+    assert trace.error is None
 
 
 def test_code_without_a_source_still_has_its_module():

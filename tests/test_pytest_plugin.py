@@ -62,6 +62,24 @@ def project(pytester):
     return Project(pytester)
 
 
+NAMED = """
+def test_named(golden_trace):
+    golden_trace.check("model.py:Attention", name="tensors", x=__import__("torch").ones(2, 3, 3))
+    golden_trace.check("hf:gpt2?n_layer=1&n_embd=8&n_head=2", name="text", values=True)
+"""
+
+
+def test_a_model_by_its_name(project):
+    """Built as the command line builds it, with the same random weights each time; without inputs on the default text."""
+    project.write(test=NAMED)
+    assert project.run("--update-traces", in_process=False)[0] == 0
+    code, printed = project.run(in_process=False)
+    assert code == 0, printed
+    traces = {file.name: file.read_text() for file in project.golden.parent.glob("*.yaml")}
+    assert "{name: x, role: input, shape: [2, 3, 3]" in traces["tensors.yaml"]
+    assert "{name: input_ids, role: input, shape: [1, 7], dtype: int64" in traces["text.yaml"]
+
+
 @pytest.fixture
 def with_golden(project):
     assert project.run()[0] == 1

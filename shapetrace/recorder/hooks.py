@@ -125,7 +125,8 @@ class _Recorder:
         self._forwards: dict[Any, Forward] = {}
         self._unhooked: dict[str, str] = {}
         self._outputs: dict[int, Any] = {}  # by the id of a module: what it returned last, without the tensors
-        self._raised: tuple[BaseException, str, nn.Module] | None = None  # and the innermost module it left
+        # The exception under way, by its id, for it holds the activations of its frames, and the innermost module.
+        self._raised: tuple[int, str, nn.Module] | None = None
 
     def start(self) -> None:
         enter, leave = _Hook(self._guarded(self._enter)), _Hook(self._guarded(self._leave))
@@ -145,7 +146,7 @@ class _Recorder:
 
     def describe(self, error: BaseException) -> Failure:
         """What was raised, in which module, by which statement and from what."""
-        if self._raised is None or self._raised[0] is not error:
+        if self._raised is None or self._raised[0] != id(error):
             return describe_failure(error, self._is_watched)
         _, path, module = self._raised
         chain = [self._stack.finished[-1]]
@@ -201,8 +202,11 @@ class _Recorder:
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
         error = sys.exception() if output is None else None
-        if error is not None and self._stack.callers and (self._raised is None or self._raised[0] is not error):
-            self._raised = (error, self._stack.callers[-1][1], self._stack.callers[-1][0])
+        if error is None:
+            self._raised = None
+        elif self._stack.callers and (self._raised is None or self._raised[0] != id(error)):
+            raising, path = self._stack.callers[-1]
+            self._raised = (id(error), path, raising)
         self._outputs[id(module)] = shadow_of(output)
         self._stack.end(module, output)
 
