@@ -70,7 +70,7 @@ def test_named(golden_trace):
 
 
 def test_a_model_by_its_name(project):
-    """Built as the command line builds it, with the same random weights each time; without inputs on the default text."""
+    """Built as the command line builds it, with random weights of one seed; without inputs on the default text."""
     project.write(test=NAMED)
     assert project.run("--update-traces", in_process=False)[0] == 0
     code, printed = project.run(in_process=False)

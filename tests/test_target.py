@@ -197,6 +197,23 @@ def test_weights_that_do_not_fit(file, tmp_path):
         build_target(f"{file}:Net", weights="pretrained")
 
 
+def test_weights_of_a_conv1d_in_a_linear(tmp_path):
+    save_file(
+        {"0.weight": torch.ones(4, 12), "0.bias": torch.ones(12), "1.weight": torch.ones(12, 12)},
+        tmp_path / "w.safetensors",
+    )
+    with pytest.raises(WeightsError) as refused:
+        build_target(
+            "torch.nn:Sequential(Linear(4, 12), Linear(12, 12, bias=False))", weights=str(tmp_path / "w.safetensors")
+        )
+    assert str(refused.value) == (
+        "the weights in w.safetensors do not fit the model\n"
+        "  `0.weight` is (4, 12), the model's is (12, 4)\n\n"
+        "hint: 1 of them are exactly transposed: Hugging Face's Conv1D keeps (in, out), nn.Linear (out, in); 1 square "
+        "ones, such as `1.weight`, fit either way and have to be transposed too"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

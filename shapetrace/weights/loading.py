@@ -82,9 +82,8 @@ def _check_fit(ours: dict[str, Tensor], wanted: Mapping[str, Tensor], known: Con
     shapes = {name: _shape_of(tensor) for name, tensor in wanted.items()}
     missing = [name for name in wanted if name not in ours]
     unexpected = [key for key in ours if key not in known]
-    mismatched = [
-        name for name, shape in shapes.items() if name in ours and shape not in (None, tuple(ours[name].shape))
-    ]
+    given = [name for name in wanted if name in ours]
+    mismatched = [name for name in given if shapes[name] not in (None, tuple(ours[name].shape))]
     problems = [
         *(f"missing: {_listed(missing)}" for _ in missing[:1]),
         *(f"unexpected: {_listed(unexpected)}" for _ in unexpected[:1]),
@@ -92,15 +91,28 @@ def _check_fit(ours: dict[str, Tensor], wanted: Mapping[str, Tensor], known: Con
         *(f"... and {len(mismatched) - 5} more of the wrong shape" for _ in mismatched[5:6]),
         *(
             f"`{name}` is {str(ours[name].dtype)[6:]}"
-            for name, tensor in wanted.items()
-            if name in ours and tensor.is_floating_point() and not ours[name].is_floating_point()
+            for name in given
+            if wanted[name].is_floating_point() and not ours[name].is_floating_point()
         ),
     ]
     if problems:
+        transposed = [name for name in mismatched if shapes[name] == tuple(reversed(ours[name].shape))]
+        square = [name for name in given if ours[name].ndim == 2 and len(set(ours[name].shape)) == 1]
         raise WeightsError(
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
-            _next_step(missing, unexpected, mismatched),
+            _explain_transposed(transposed, square) or _next_step(missing, unexpected, mismatched),
         )
+
+
+def _explain_transposed(transposed: list[str], square: list[str]) -> str:
+    """Weights of a Conv1D in an nn.Linear, or the other way round, where that is what does not fit."""
+    if not transposed:
+        return ""
+    told = (
+        f"{len(transposed)} of them are exactly transposed: Hugging Face's Conv1D keeps (in, out), nn.Linear (out, in)"
+    )
+    alike = f"; {len(square)} square ones, such as `{square[0]}`, fit either way and have to be transposed too"
+    return told + (alike if square else "")
 
 
 def _shape_of(tensor: Tensor) -> tuple[int, ...] | None:
