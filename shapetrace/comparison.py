@@ -92,7 +92,7 @@ def compare(old: Trace, new: Trace, comments: bool = True, rtol: float | None = 
     )
     changes = [each for each in found if comments or each.kind != "recommented"]
     if old.error != new.error:
-        changes.append(Change("error", "module", "", "", old.error, new.error))
+        changes.append(Change("error", "module", "", "", str(old.error or ""), str(new.error or "")))
     dimensions, left = _explain(changes, old)
     return Comparison(dimensions, left)
 

@@ -16,12 +16,30 @@ _RTOL = 1e-4  # of a tensor's largest value: several times what another processo
 
 
 def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, Any], values: bool) -> Trace:
-    """The trace of one call, without gradients; with figures of each tensor where values are guarded."""
+    """The trace of one call, without gradients; with figures of each tensor where values are guarded.
+
+    A model can be named as on the command line: then it has random weights, and without inputs runs on the default
+    text.
+    """
     import torch
 
+    if isinstance(model, str):
+        model, inputs, named_inputs = _build(model, inputs, named_inputs)
     with torch.no_grad(), recording(model, stats=values) as trace:
         model(*inputs, **named_inputs)
     return trace
+
+
+def _build(name: str, inputs: tuple[Any, ...], named_inputs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:
+    from shapetrace.inputs import Asked
+    from shapetrace.running import prepare
+    from shapetrace.target import build_target
+
+    target = build_target(name, weights="random")
+    if not inputs and not named_inputs:
+        prepared = prepare(target, Asked())
+        inputs, named_inputs = prepared.args, prepared.kwargs
+    return target.model, inputs, named_inputs
 
 
 def describe_difference(path: Path, trace: Trace, comments: bool, values: bool | float) -> str:

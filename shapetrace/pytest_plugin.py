@@ -61,6 +61,7 @@ class GoldenTrace:
     ) -> None:
         """Fail the test unless the model, called with these inputs, does what the golden trace of that name says.
 
+        model: a module, or its name as on the command line: "model.py:GPT(GPTConfig(n_layer=2))", "hf:gpt2?n_layer=2".
         name: of the file below `traces/<test module>/`; by default the test's own, with its parameters.
         comments: a changed comment fails too. values: so does a changed number; a number is the relative tolerance.
         A golden trace that is not there is written, and the test fails. One that differs is left alone, and what was

@@ -12,7 +12,7 @@ from shapetrace.errors import TraceFileError, suggest
 from shapetrace.trace import ModuleCall, TensorRecord, Trace, tensors_of, walk_modules
 
 FORMAT = "shapetrace/1"
-_KEYS = {"class_name": "class"}  # a field whose key would be an awkward word in a file
+_KEYS = {"class_name": "class", "kind": "type"}  # fields whose keys would be awkward words in a file
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 Row = Callable[[dict[str, Any]], dict[str, Any]]

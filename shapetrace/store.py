@@ -107,6 +107,11 @@ def _unique_keys() -> Any:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """`write_bytes` of the text in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside, then rename, so that a reader never sees half a file.
 
     A pipe or a terminal is written to as it is. Raises ShapetraceError where the place cannot be written to.
@@ -117,7 +122,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         target = Path(os.path.realpath(path))
         beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(content)
         if beside is not target:
             if target.exists():
                 beside.chmod(target.stat().st_mode)

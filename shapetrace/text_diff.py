@@ -1,4 +1,4 @@
-"""Diff the modular GPT-2 with transformer_lens on a text."""
+"""Diff a model with transformer_lens on a text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shapetrace.divergence import diff
 from shapetrace.divergence.keys import holding
-from shapetrace.divergence.observation import observe
+from shapetrace.divergence.observation import Observation, observe
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.reference import build_reference
@@ -18,6 +18,7 @@ from shapetrace.report import Report
 from shapetrace.trace import InputRecord, Trace
 from shapetrace.weights.seeded import WithoutInitialising
 
+_PATTERNS = ("attn_pattern", "pattern")
 Pattern = tuple[tuple[float, ...], ...]
 
 
@@ -51,8 +52,24 @@ def diff_text(
     with holding(model, reference.state(), share=True):
         report = diff(model, tokens, reference, rtol=rtol, say=say)
         seen = observe(model, tokens)
-    patterns = {each.module: _heads(each.value) for each in seen.tensors if each.record.name == "attn_pattern"}
-    return TextDiff(report, seen.trace, patterns)
+    return TextDiff(report, seen.trace, _patterns_in(seen))
+
+
+def diff_model(
+    model: nn.Module,
+    given: InputRecord,
+    seed: int = 0,
+    rtol: float | None = None,
+    say: Callable[[str], None] = lambda step: None,
+) -> TextDiff:
+    """A model of the user's beside a reference of its size, which lends it weights drawn from the seed.
+
+    Raises ShapetraceError where no reference can be built for it.
+    """
+    tokens = torch.tensor([given.ids])
+    report = diff(model, tokens, seed=seed, rtol=rtol, say=say)
+    seen = observe(model, tokens)
+    return TextDiff(report, seen.trace, _patterns_in(seen))
 
 
 def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | None:
@@ -66,6 +83,10 @@ def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | Non
     if not 0 <= head < len(heads):
         raise ShapetraceError(f"{module} has {len(heads)} heads, 0 to {len(heads) - 1}, and no head {head}")
     return heads[head]
+
+
+def _patterns_in(seen: Observation) -> dict[str, tuple[Pattern, ...]]:
+    return {each.module: _heads(each.value) for each in seen.tensors if each.record.name in _PATTERNS}
 
 
 def _heads(pattern: Tensor) -> tuple[Pattern, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+VOCABULARY = 50257  # ids: 256 bytes, 50,000 merges, and
 BOS = "<|endoftext|>"  # GPT-2's only special token: it ends a text, and begins one too
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -36,8 +37,9 @@ class TensorRecord:
     comment: str = ""
     stats: TensorStats | None = None
     kind: str = ""  # sparse_csr, nested, DTensor, ndarray, None, generator, ...; "": a plain dense tensor
-    # Where the line stands in a file is no part of what ran: an edit above it would change every trace.
-    source: str = field(default="", compare=False)
+    # `/home/ann/attention.py:31`, shown by `write_source`. Where the line stands is no part of what ran: an edit above
+    # it, or a copy of the file elsewhere, would change every trace.
+    source: str = field(default="", compare=False, repr=False)
 
     @property
     def has_shape(self) -> bool:
@@ -74,7 +76,7 @@ class ModuleCall:
     parameters: tuple[ParameterRecord, ...] = ()
     buffers: tuple[TensorRecord, ...] = ()
     steps: tuple[TensorRecord | ModuleCall, ...] = ()
-    source: str = field(default="", compare=False)  # where its forward is written
+    source: str = field(default="", compare=False, repr=False)  # where its forward is written, as in a TensorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,34 @@ class InputRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """What a failing expression was computed from."""
+
+    text: str  # as the source writes it
+    shape: Shape | None = None  # None where it is no tensor
+    dtype: str = ""
+    device: str = "cpu"
+    axes: tuple[str, ...] = ()
+    note: str = ""  # what it is where it is no tensor: `tuple of (1, 7, 64), (1, 4, 7, 7)`
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a forward raised, and where."""
+
+    kind: str  # the exception's class
+    message: str
+    module: str = ""  # the innermost module that was running
+    source: str = ""  # file and line of the innermost statement of user code
+    statement: str = ""
+    operands: tuple[Operand, ...] = ()
+    hint: str = ""  # where the cause is certain
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A whole run: usually one call of the root."""
 
@@ -106,7 +136,7 @@ class Trace:
     uncalled: tuple[ModuleCall, ...] = ()  # modules that own parameters or buffers and never ran
     input: InputRecord | None = None
     predictions: tuple[str, ...] = ()  # the likeliest next token at each position
-    error: str = ""  # what the forward raised, if it did
+    error: Failure | None = None  # what the forward raised, if it did
 
 
 def walk_calls(call: ModuleCall) -> Iterator[ModuleCall]:
@@ -144,3 +174,14 @@ def write_value(record: TensorRecord | ParameterRecord) -> str:
     if kind:
         return f"{kind} {record.dtype} {shape}" if record.dtype else _WITHOUT_SHAPE.get(kind, kind)
     return shape if record.dtype == "float32" else f"{shape} {record.dtype}"
+
+
+def write_source(source: str) -> str:
+    """`/home/ann/attention.py:31` -> `attention.py:31`: where a machine keeps its files is nobody else's business."""
+    return os.path.basename(source)
+
+
+def split_source(source: str) -> tuple[str, int]:
+    """`/home/ann/attention.py:31` -> `/home/ann/attention.py` and 31; raises ValueError for what is no source."""
+    path, _, line = source.rpartition(":")
+    return path, int(line)

@@ -34,7 +34,7 @@ def run(*arguments, code=0):
 
 def test_help_lists_the_commands_in_the_order_one_needs_them():
     listed = re.findall(r"^  (\w+)  ", run("--help").stdout.partition("Commands:")[2], re.M)
-    assert listed == ["run", "params", "diff", "compare", "show"]
+    assert listed == ["run", "annotate", "params", "diff", "compare", "show"]
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))
@@ -55,7 +55,7 @@ def test_run_prints_tree_tokens_and_totals():
 
 
 def test_run_says_on_standard_error_that_it_goes_on_without_pretrained_weights(monkeypatch):
-    monkeypatch.setattr("shapetrace.target.same_sizes", lambda config, preset: True)
+    monkeypatch.setattr("shapetrace.target.built_in.same_sizes", lambda config, preset: True)
     result = run("run", "The cat", *SET)
     assert result.stderr.startswith("note: gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
     assert result.stderr.endswith("); going on with random weights\n")
@@ -170,7 +170,7 @@ def test_params_names_the_usual_count():
         ),
         (
             ["run", "x", *RANDOM, "--set", "d_vocab=100"],
-            "error: token '<|endoftext|>' has id 50,256 and the vocabulary ends",
+            "error: token '<|endoftext|>' has id 50,256 in GPT-2's tokenizer, and gpt2-small's vocabulary ends",
         ),
         (
             ["run", "x", *RANDOM, "--module", "blocks.0.atn"],

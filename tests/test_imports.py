@@ -20,12 +20,15 @@ MAY_IMPORT = {
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
     "tokens": set(),
-    "render": {"comparison", "folding", "parameters", "report", "selection", "trace"},
+    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "trace"},
+    "packages": set(),
+    "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
-    "recorder": {"axes", "errors", "trace"},
+    "recorder": {"axes", "errors", "packages", "trace"},
     "weights": {"errors", "gpt2"},
     "target": {"errors", "gpt2", "weights"},
-    "text_run": {"errors", "recorder", "target", "tokens", "trace"},
+    "inputs": {"errors", "tokens", "trace"},
+    "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
@@ -33,14 +36,14 @@ MAY_IMPORT = {
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),
     "comparison": {"folding", "pairing", "trace"},
-    "golden": {"comparison", "recorder", "render", "store", "trace"},
+    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
     "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "trace", "weights"},
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "comparison", "pytest_plugin"),
+    *("pairing", "comparison", "pytest_plugin", "packages", "annotation"),
 }
 
 

@@ -114,7 +114,7 @@ def test_modules_open_and_close(page):
     opened.locator("summary", has_text="blocks.1").click()
     assert seen(opened, "details[data-name='blocks.1'] tr") == [
         "param W (3, 3) float32 (d_in, d_out)",
-        "input x (2, 3) float32 (batch, d_in)",
+        f"input x (2, 3) float32 (batch, d_in) test_page.py:{block_line}",
         f'scores (2, 3) float32 <b>bold</b> & "quoted" test_page.py:{block_line + 1}',
     ]
     opened.locator("#close").click()

@@ -1,6 +1,8 @@
 """What a run of a module is written down as."""
 
 import importlib
+import json
+import os
 import sys
 import warnings
 from dataclasses import dataclass
@@ -12,7 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapetrace import ShapetraceError, record, recording
-from shapetrace.trace import ModuleCall, TensorRecord, tensors_of, walk_calls
+from shapetrace.render.display import as_html
+from shapetrace.render.page import render_trace_page
+from shapetrace.schema import to_plain
+from shapetrace.store import dump
+from shapetrace.trace import ModuleCall, TensorRecord, split_source, tensors_of, walk_calls, write_source
 
 
 def steps_of(call):
@@ -520,10 +526,35 @@ def test_a_parameter_takes_the_comment_of_the_line_that_uses_it():
 def test_where_the_line_stands():
     def forward(self, x):
         y = x + 1
-        return y
+        return y * 2
 
-    line = forward.__code__.co_firstlineno + 1
-    assert tensors_of(record(module(forward), ONES).calls[0])[1].source == f"test_recorder.py:{line}"
+    line = forward.__code__.co_firstlineno
+    call = record(module(forward), ONES).calls[0]
+    sources = [call.source, *(each.source for each in tensors_of(call))]
+    assert sources == [f"{__file__}:{line}", f"{__file__}:{line}", f"{__file__}:{line + 1}", f"{__file__}:{line + 2}"]
+    assert [split_source(each) for each in sources[2:]] == [(__file__, line + 1), (__file__, line + 2)]
+    assert write_source(sources[2]) == f"test_recorder.py:{line + 1}"
+
+
+def test_a_relative_file_name_is_made_whole(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def forward(self, x):\n    y = x + 1\n    return y\n")
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    exec(compile((tmp_path / "mine.py").read_text(), "mine.py", "exec"), space)
+    call = record(module(space["forward"]), ONES).calls[0]
+    assert [each.source for each in tensors_of(call)] == [f"{tmp_path}/mine.py:1", f"{tmp_path}/mine.py:2"]
+
+
+def test_where_a_file_lies_is_in_no_output():
+    def forward(self, x):
+        y = x + 1
+        return y * 2
+
+    trace = record(module(forward), ONES)
+    folder = os.path.dirname(__file__)
+    for shown in (repr(trace), dump(trace), json.dumps(to_plain(trace)), render_trace_page(trace), as_html(trace)):
+        assert folder not in shown
+    assert f"test_recorder.py:{forward.__code__.co_firstlineno + 1}" in render_trace_page(trace)
 
 
 def test_a_source_that_cannot_be_read_gives_names_without_comments():

@@ -69,7 +69,7 @@ def test_an_exception_passes_through_and_the_trace_holds_what_ran():
     assert [step.module if hasattr(step, "module") else step.name for step in trace.calls[0].steps] == [
         *("x", "lin", "hidden", "wide"),
     ]
-    assert trace.error == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x12 and 2x4)"
+    assert str(trace.error) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x12 and 2x4)"
 
 
 def test_a_module_whose_exception_is_caught_by_its_caller():

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from shapetrace import store
 from shapetrace.errors import ShapetraceError, TraceFileError
-from shapetrace.trace import InputRecord, ModelRecord, ModuleCall, ParameterRecord, TensorRecord, TensorStats, Trace
+from shapetrace.trace import (
+    Failure,
+    InputRecord,
+    ModelRecord,
+    ModuleCall,
+    Operand,
+    ParameterRecord,
+    TensorRecord,
+    TensorStats,
+    Trace,
+)
 
 SMALL = Trace(
     ModelRecord("toy", "Toy", 6, 3, "random (seed 0)"),
@@ -115,7 +125,13 @@ traces = st.builds(
         lambda rows: InputRecord("", *(tuple(zip(*rows, strict=True)) or ((), ())))
     ),
     st.just(()),
-    texts,
+    st.none()
+    | st.builds(
+        Failure,
+        *[texts] * 5,
+        st.lists(st.builds(Operand, texts, st.none() | shapes, texts, texts, names, texts), max_size=2).map(tuple),
+        texts,
+    ),
 )
 
 

@@ -182,7 +182,7 @@ def test_a_file_that_is_no_safetensors_file(tmp_path):
 def test_building_a_target(tmp_path):
     save_file(hugging_face_state(), tmp_path / "model.safetensors")
     target = build_target("gpt2-small", SETTINGS, str(tmp_path / "model.safetensors"))
-    assert (target.name, target.config, target.weights, target.are_trained) == (
+    assert (target.name, target.model.cfg, target.weights, target.are_trained) == (
         "gpt2-small",
         TINY,
         "model.safetensors",
@@ -242,7 +242,7 @@ def test_the_local_cache_comes_first(tmp_path):
 def test_a_hub_that_is_not_there(cache, tmp_path):
     outcome, seconds = find_pretrained_in_a_process(HF_HOME=cache.format(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
     assert outcome.startswith("WeightsError gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
-    assert seconds < 5
+    assert seconds < 15  # and not the 23 seconds, or minutes, of the plain call
 
 
 def test_a_hub_that_never_answers(tmp_path):
@@ -260,7 +260,7 @@ def test_a_hub_that_never_answers(tmp_path):
         server.shutdown()
         server.socket.close()
     assert outcome.startswith("WeightsError gpt2-small's pretrained weights cannot be had from the Hugging Face hub (")
-    assert seconds < 5
+    assert seconds < 15  # and not the 23 seconds, or minutes, of the plain call
 
 
 def test_a_hub_that_answers_is_downloaded_from(tmp_path):

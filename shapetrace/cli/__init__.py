@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from shapetrace.cli.annotate import annotate
 from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
@@ -53,5 +54,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, params, diff, compare, show):
+for _command in (run, annotate, params, diff, compare, show):
     main.add_command(_command)

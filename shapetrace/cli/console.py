@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
 
 def note(text: str) -> None:
@@ -27,6 +28,11 @@ def show_result(result: RenderableType) -> None:
     console = _console()
     for line in console.render_lines(result, pad=False):
         console.print(Segments([*_without_end_spaces(line), Segment.line()]), end="")
+
+
+def show_listing(listing: Text) -> None:
+    """Print source code: its lines are folded by the terminal, and in a file not at all."""
+    _console().print(listing, soft_wrap=True)
 
 
 def write_picture(result: RenderableType, path: str) -> None:
@@ -48,6 +54,16 @@ def _without_end_spaces(line: list[Segment]) -> list[Segment]:
     while kept and not kept[-1].text.strip():
         kept.pop()
     return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
+
+
+@contextmanager
+def running_user_code() -> Iterator[None]:
+    """What the user's code prints while the block runs goes to standard error, beside the data."""
+    import sys
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 @contextmanager

@@ -8,18 +8,21 @@ from shapetrace.cli.options import (
     bos_option,
     expand_option,
     html_option,
+    ids_option,
     json_option,
     model_option,
     rtol_option,
     seed_option,
     set_option,
     svg_option,
+    text_argument,
     weights_option,
 )
 
 
 @click.command()
-@click.argument("text", default="The cat sat on the mat")
+@text_argument
+@ids_option
 @model_option
 @weights_option
 @seed_option
@@ -42,7 +45,8 @@ from shapetrace.cli.options import (
 @click.pass_context
 def diff(
     context: click.Context,
-    text: str,
+    text: str | None,
+    ids: str | None,
     model: str,
     weights: str,
     seed: int,
@@ -59,6 +63,7 @@ def diff(
 ) -> None:
     """Compare every module with transformer_lens on TEXT.
 
+    Without TEXT it runs on "The cat sat on the mat".
     Exits with 0 where everything matches, with 1 where something differs or a parameter got no weights.
 
     \b
@@ -70,31 +75,46 @@ def diff(
 
     import torch
 
-    from shapetrace.cli.console import note, progress, show_result, steps, write_picture
+    from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
+    from shapetrace.divergence.sizes import config_of
+    from shapetrace.errors import ShapetraceError
+    from shapetrace.inputs import Asked
+    from shapetrace.recorder.parameters import count_parameters
     from shapetrace.reference.reference import module_paths
     from shapetrace.render.page import render_report_page
     from shapetrace.render.report import render_module, render_report
     from shapetrace.report import narrow, to_plain
+    from shapetrace.running import prepare
     from shapetrace.selection import find_path
     from shapetrace.store import check_writable, write_text
-    from shapetrace.target import build_on_meta, find_weights
-    from shapetrace.text_diff import diff_text, pattern_of
-    from shapetrace.text_run import tokenize
+    from shapetrace.target import find_source
+    from shapetrace.target.built_in import BuiltIn
+    from shapetrace.text_diff import diff_model, diff_text, pattern_of
 
     for path in (svg, html):
         if path is not None:
             check_writable(path)
-    target = build_on_meta(model, settings)
-    given = tokenize(text, target, bos=not no_bos)
+    with running_user_code():
+        source = find_source(model, settings)
+        target = source.outline(seed)
+        given = prepare(target, Asked(text, ids, bos=not no_bos), seed, note=note).given
+    if given is None:
+        raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
     if head is not None and module is None:
         raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
     if module is not None:
-        find_path(module, module_paths(target.config.n_layers))
-    total = sum(parameter.numel() for parameter in target.model.parameters())
-    with progress(f"drawing {model}'s weights", total) as advance:
-        state, origin = find_weights(model, settings, weights, seed, note, advance, getattr(torch, dtype))
-    with steps() as say:
-        result = diff_text(target.config, state, origin, given, rtol, say)
+        find_path(module, module_paths(config_of(target.model).n_layers))
+    with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance:
+        if isinstance(source, BuiltIn):
+            state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
+        else:
+            with running_user_code():
+                target = source.complete(target, weights, seed, note, advance)
+    with steps() as say, running_user_code():
+        if isinstance(source, BuiltIn):
+            result = diff_text(source.config, state, origin, given, rtol, say)
+        else:
+            result = diff_model(target.model.to(getattr(torch, dtype)), given, seed, rtol, say)
     report = narrow(result.report, module) if module is not None else result.report
     if html is not None:
         write_text(html, render_report_page(report))

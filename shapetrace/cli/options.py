@@ -12,14 +12,16 @@ model_option = click.option(
     default="gpt2-small",
     show_default=True,
     metavar="NAME",
-    help="A built-in: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl.",
+    help="A built-in (gpt2-small, gpt2-medium, gpt2-large, gpt2-xl), your own (file.py:Name, package.module:Name, with "
+    "or without arguments: 'file.py:GPT(Config(n_layers=2))'), or one of Hugging Face's (hf:NAME-OR-FOLDER, "
+    "'hf:gpt2?n_layer=2').",
 )
 set_option = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Change a field of the model's Config, such as n_layers=2. Repeatable.",
+    help="Change a field of a built-in model's Config, such as n_layers=2. Repeatable.",
 )
 module_option = click.option(
     "--module", metavar="PATH", help="Only this module, such as blocks.0.attn, or those that match 'blocks.*.mlp'."
@@ -30,7 +32,18 @@ weights_option = click.option(
     default="auto",
     show_default=True,
     metavar="auto|pretrained|random|PATH",
-    help="auto: pretrained where they can be had within seconds, else random. PATH: a safetensors file.",
+    help="auto: pretrained where they can be had within seconds, else random; your own model as it is built. "
+    "random: every parameter drawn anew. PATH: a safetensors file.",
+)
+text_argument = click.argument("text", required=False, metavar="[TEXT]")
+ids_option = click.option("--ids", metavar="1,2,3", help="Token ids instead of a text.")
+input_option = click.option(
+    "--input",
+    "described",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="An argument of the model's forward: x=float32[2,3,32,32], ids=int64[1,7]<100, mask=bool[7,7], flag=true, or "
+    "x=file.safetensors:key. Repeatable; without NAME by position.",
 )
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
 

@@ -20,10 +20,12 @@ def params(model: str, settings: tuple[str, ...], module: str | None, depth: int
     \b
     shapetrace params --model gpt2-xl
     shapetrace params --module blocks.0.attn
+    shapetrace params --model model.py:GPT
     """
     import json
 
-    from shapetrace.cli.console import show_result
+    from shapetrace.cli.console import running_user_code, show_result
+    from shapetrace.gpt2 import Transformer
     from shapetrace.parameters import count_parameters, to_plain
     from shapetrace.recorder.parameters import describe_modules
     from shapetrace.render.parameters import render_parameters
@@ -31,12 +33,14 @@ def params(model: str, settings: tuple[str, ...], module: str | None, depth: int
     from shapetrace.target import build_on_meta
     from shapetrace.weights.presets import explain_count
 
-    target = build_on_meta(model, settings)
+    with running_user_code():
+        target = build_on_meta(model, settings)
     modules = describe_modules(target.model)
     paths = outermost(match_paths(module, [each.module for each in modules])) if module is not None else [""]
     if as_json:
         plain = [{"model": target.name, **to_plain(modules, path)} for path in paths]
         click.echo(json.dumps(plain if len(plain) > 1 else plain[0]))
     else:
-        remark = "" if module else explain_count(target.config, count_parameters(modules))
+        built_in = target.model if isinstance(target.model, Transformer) and not module else None
+        remark = explain_count(built_in.cfg, count_parameters(modules)) if built_in else ""
         show_result(render_parameters(target.name, modules, paths, depth, expand, remark))

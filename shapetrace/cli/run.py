@@ -9,18 +9,23 @@ from shapetrace.cli.options import (
     depth_option,
     expand_option,
     html_option,
+    ids_option,
+    input_option,
     json_option,
     model_option,
     module_option,
     seed_option,
     set_option,
     svg_option,
+    text_argument,
     weights_option,
 )
 
 
 @click.command()
-@click.argument("text", default="The cat sat on the mat")
+@text_argument
+@ids_option
+@input_option
 @model_option
 @weights_option
 @seed_option
@@ -30,13 +35,18 @@ from shapetrace.cli.options import (
 @module_option
 @depth_option(None)
 @expand_option
+@click.option("--train", is_flag=True, help="In training mode: dropout and batch statistics at work.")
 @click.option("--stats", is_flag=True, help="Also the min, max, mean and rms of each tensor.")
 @click.option("--save", type=click.Path(dir_okay=False), metavar="FILE.yaml", help="Write the trace to a file as well.")
 @svg_option
 @html_option
 @json_option
+@click.pass_context
 def run(
-    text: str,
+    context: click.Context,
+    text: str | None,
+    ids: str | None,
+    described: tuple[str, ...],
     model: str,
     weights: str,
     seed: int,
@@ -46,6 +56,7 @@ def run(
     module: str | None,
     depth: int | None,
     expand: bool,
+    train: bool,
     stats: bool,
     save: str | None,
     svg: str | None,
@@ -54,35 +65,48 @@ def run(
 ) -> None:
     """Run the model on TEXT and show every named tensor with its shape and comment.
 
+    Without TEXT it runs on "The cat sat on the mat"; a model that takes no token ids runs on what `--input` says.
+    Exits with 1 where the forward raises: the screen then shows how far it came, and what failed on what.
+
     \b
     shapetrace run "The cat sat on the mat"
-    shapetrace run "Hello" --module blocks.0.attn --save attention.yaml
+    shapetrace run --model 'model.py:GPT(GPTConfig(n_layer=2))' --save gpt.yaml
+    shapetrace run --model net.py:ConvNet --input x=float32[1,3,32,32]
+    shapetrace run "Hello" --module blocks.0.attn
     shapetrace run --meta --set n_layers=80 --set d_model=8192
     """
-    from shapetrace.cli.console import note, progress
+    from shapetrace.cli.console import note, progress, running_user_code
     from shapetrace.cli.show import show_trace
+    from shapetrace.inputs import Asked
+    from shapetrace.recorder.parameters import count_parameters
+    from shapetrace.running import prepare, trace_target
     from shapetrace.selection import match_paths, select_modules
     from shapetrace.store import check_writable
     from shapetrace.store import save as save_trace
-    from shapetrace.target import build_on_meta, build_target
-    from shapetrace.text_run import tokenize, trace_text
+    from shapetrace.target import find_source
 
     for path in (save, svg, html):
         if path is not None:
             check_writable(path)  # before any work that would be lost
     if meta and (weights != "auto" or stats):
         raise click.UsageError("--meta runs without values: it goes with neither --weights nor --stats")
-    target = build_on_meta(model, settings)
-    given = tokenize(text, target, bos=not no_bos)  # before any work that a bad text would waste
-    if module is not None:
-        match_paths(module, [path for path, _ in target.model.named_modules()])
-    if not meta:
-        total = sum(parameter.numel() for parameter in target.model.parameters())
-        with progress(f"drawing {model}'s weights", total) as advance:
-            target = build_target(model, settings, weights, seed, note, advance)
-    trace = trace_text(target, given, stats)
+    with running_user_code():
+        source = find_source(model, settings)
+        target = source.outline(seed, meta)
+        inputs = prepare(
+            target, Asked(text, ids, described, not no_bos), seed, meta, note
+        )  # before the weights are had
+        if module is not None:
+            match_paths(module, [path for path, _ in target.model.named_modules()])
+        if not meta:
+            total = count_parameters(target.model)
+            with progress(f"drawing {model}'s weights", total) as advance:
+                target = source.complete(target, weights, seed, note, advance)
+        target.model.train(train)
+        trace = trace_target(target, inputs, stats, meta)
     if module is not None:
         trace = select_modules(trace, module)
     if save is not None:
         save_trace(trace, save)
     show_trace(trace, depth, expand, svg, html, as_json)
+    context.exit(1 if trace.error else 0)

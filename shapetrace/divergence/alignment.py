@@ -11,6 +11,7 @@ from torch import Tensor
 from shapetrace.divergence.observation import Observation, Observed
 from shapetrace.divergence.tolerance import measure, visible_scores
 from shapetrace.report import Difference, TensorRow
+from shapetrace.trace import write_source
 
 # What TransformerLens calls it, and what else it is called where a GPT-2 is written by hand.
 _SAME_NAMES = {
@@ -54,7 +55,7 @@ def align(name: str, activation: Tensor, seen: Observation, rtol: float) -> Alig
     if best is None:
         return Aligned(TensorRow(name, "", "", None), None, None, activation, visible)
     difference, chosen, arranged = best
-    row = TensorRow(name, chosen.name, chosen.record.source, difference)
+    row = TensorRow(name, chosen.name, write_source(chosen.record.source), difference)
     return Aligned(row, chosen, arranged, activation, visible)
 
 

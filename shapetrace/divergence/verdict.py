@@ -31,6 +31,7 @@ from shapetrace.report import (
     TensorRow,
 )
 from shapetrace.tokens import decode_each
+from shapetrace.trace import write_source
 from shapetrace.weights.seeded import seeded_state
 
 
@@ -126,7 +127,7 @@ def _find_logits(seen: Observation, theirs: ReferenceRun, rtol: float) -> Aligne
     shaped = [value for value in leaves if value.shape == theirs.logits.shape]
     logits = next(iter(shaped or leaves), None)
     named = seen.outputs.get("")
-    name, line = (named.name, named.record.source) if named else ("", "")
+    name, line = (named.name, write_source(named.record.source)) if named else ("", "")
     difference = Difference(math.inf, math.inf, 0.0, False) if logits is None else measure(logits, theirs.logits, rtol)
     return Aligned(TensorRow("unembed.hook_out", name, line, difference), named, logits, theirs.logits, None)
 

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from shapetrace.axes import fit_axes
+from shapetrace.recorder.forwards import Forward
 from shapetrace.recorder.leaves import walk_values
-from shapetrace.recorder.source import NO_STATEMENT, Statement
+from shapetrace.recorder.source import NO_STATEMENT, Statement, locate
 from shapetrace.recorder.tensors import Identity, device_of, dtype_of, form_of, identity_of, shape_of, stats_of
 from shapetrace.trace import ModuleCall, TensorRecord
 
@@ -26,8 +27,7 @@ class OpenCall:
 
     module: nn.Module
     path: str
-    code: CodeType | None = None  # of its forward
-    source: str = ""
+    forward: Forward
     steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
     returned: Statement = NO_STATEMENT  # of the `return` that its forward ended with
     # By id: weak, for the id of a tensor that is gone may be given to another.
@@ -43,7 +43,9 @@ class OpenCall:
         return self.has_named(tensor) and self.named[id(tensor)][1] != identity_of(tensor)
 
 
-def _describe(name: str, role: str, tensor: Tensor, statement: Statement, source: str, in_place: bool) -> TensorRecord:
+def _describe(
+    name: str, role: str, tensor: Tensor, statement: Statement, file: str, line: int, in_place: bool
+) -> TensorRecord:
     shape = shape_of(tensor)
     return TensorRecord(
         name,
@@ -55,7 +57,7 @@ def _describe(name: str, role: str, tensor: Tensor, statement: Statement, source
         fit_axes(statement.readings, shape),
         statement.comment,
         kind=form_of(tensor),
-        source=source,
+        source=locate(file, line),
     )
 
 
@@ -90,8 +92,8 @@ class CallStack:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
-    def begin(self, module: nn.Module, path: str, code: CodeType | None, source: str) -> None:
-        self.under_way.append(OpenCall(module, path, code, source))
+    def begin(self, module: nn.Module, path: str, forward: Forward) -> None:
+        self.under_way.append(OpenCall(module, path, forward))
 
     def end(self, module: nn.Module, output: Any) -> None:
         """Close the module's call, and before it those inside it that an exception has left open."""
@@ -100,7 +102,7 @@ class CallStack:
         while self.under_way[-1].module is not module:
             self._close()
         call = self.under_way[-1]
-        self.tell("out", output, "output", call.returned)
+        self.tell("out", output, "output", call.returned, call.returned.first)
         self._close()
 
     def end_all(self) -> None:
@@ -108,31 +110,32 @@ class CallStack:
         while self.under_way:
             self._close()
 
-    def tell(self, name: str, value: Any, role: str, statement: Statement = NO_STATEMENT) -> None:
-        """Write down each tensor in an input or an output, and what else has a place there.
+    def tell(self, name: str, value: Any, role: str, statement: Statement, line: int) -> None:
+        """Write down each tensor in an input or an output, and what else has a place there; line: of the forward.
 
         An output that has a record in this call needs no second one, unless it was changed since. Nor does what is
         inside an object that is handed on, such as a cache, wherever that has its record, but at the very end:
         else every layer would tell what is in there of all the layers before it.
         """
         if isinstance(value, Tensor):  # as most are
-            self._tell_tensor(name, value, role, statement)
+            self._tell_tensor(name, value, role, statement, line)
             return
         is_last = role == "output" and len(self.under_way) == 1
         for path, each, shared in walk_values(name, value):
             if isinstance(each, Tensor):
                 if is_last or not (shared and self.knows(each)):
-                    self._tell_tensor(path, each, role, statement)
+                    self._tell_tensor(path, each, role, statement, line)
             elif role == "output" or each is not None:
                 self.under_way[-1].steps.append(_describe_other(path, role, each, statement))
 
-    def _tell_tensor(self, name: str, tensor: Tensor, role: str, statement: Statement) -> None:
+    def _tell_tensor(self, name: str, tensor: Tensor, role: str, statement: Statement, line: int) -> None:
         call = self.under_way[-1]
+        file = call.forward.file
         if role == "output" and call.has_named(tensor):
             if call.has_changed(tensor):
-                self.bind(name, tensor, role, statement, in_place=True)
+                self.bind(name, tensor, role, statement, file, line, in_place=True)
         else:
-            self.bind(name, tensor, role, statement)
+            self.bind(name, tensor, role, statement, file, line)
 
     def bind(
         self,
@@ -140,16 +143,17 @@ class CallStack:
         tensor: Tensor,
         role: str = "local",
         statement: Statement = NO_STATEMENT,
-        source: str = "",
+        file: str = "",
+        line: int = 0,
         in_place: bool = False,
     ) -> None:
-        """Write down that the tensor got this name in the innermost call."""
+        """Write down that the tensor got this name in the innermost call, at that line of that file."""
         call = self.under_way[-1]
         sort = type(tensor), tensor.layout, tensor.dtype, tensor.device
-        facts = (name, role, shape_of(tensor), sort, in_place, id(statement), source)
+        facts = (name, role, shape_of(tensor), sort, in_place, id(statement), file, line)
         record = self._records.get(facts)
         if record is None:
-            record = self._records[facts] = _describe(name, role, tensor, statement, source, in_place)
+            record = self._records[facts] = _describe(name, role, tensor, statement, file, line, in_place)
         if self._stats:
             record = replace(record, stats=stats_of(tensor))
         call.steps.append(record)
@@ -159,12 +163,12 @@ class CallStack:
 
     def note_return(self, code: CodeType, statement: Statement) -> None:
         """Remember what the source says of the value that the forward, and no helper of it, is about to return."""
-        if code is self.under_way[-1].code:
+        if code is self.under_way[-1].forward.code:
             self.under_way[-1].returned = statement
 
     def _close(self) -> None:
         call = self.under_way.pop()
-        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.source)
+        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.forward.source)
         if self.under_way:
             self.under_way[-1].steps.append(closed)
         else:

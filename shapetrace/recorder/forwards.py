@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, CodeType
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shapetrace.recorder.source import Statement, read_source
+from shapetrace.recorder.source import Statement, locate, read_source
 
 _MOST_DECORATORS = 8
 
@@ -25,7 +24,8 @@ class Forward:
     positional: tuple[str, ...]
     rest: str  # the name of `*rest`
     arguments: dict[str, Statement]
-    source: str  # file and line of user code, "" for a library's
+    file: str = ""  # of user code, "" for a library's
+    source: str = ""  # full path and line
 
     def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """Each input under the name that the forward has for it."""
@@ -74,9 +74,11 @@ def describe_forward(module: nn.Module, is_watched: Callable[[str], bool]) -> Fo
     code = code_of(module.forward)
     positional, rest = _positional_names(module)
     if code is None or not is_watched(code.co_filename):
-        return Forward(code, positional, rest, {}, "")
-    source = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
-    return Forward(code, positional, rest, read_source(code.co_filename).arguments_of(code), source)
+        return Forward(code, positional, rest, {})
+    file = code.co_filename
+    return Forward(
+        code, positional, rest, read_source(file).arguments_of(code), file, locate(file, code.co_firstlineno)
+    )
 
 
 def _positional_names(module: nn.Module) -> tuple[tuple[str, ...], str]:

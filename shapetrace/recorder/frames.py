@@ -7,7 +7,6 @@ with a higher version. An assignment that binds the very object its target alrea
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,10 +58,9 @@ class FrameWatcher:
         current: object = sys.gettrace()
         if current is self:
             sys.settrace(self._previous)
-        if self._failure is not None:
-            warnings.warn(
-                f"shapetrace lost sight of some tensors, by a bug of its own: {self._failure!r}", stacklevel=4
-            )
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            warnings.warn(f"shapetrace lost sight of some tensors, by a bug of its own: {failure!r}", stacklevel=4)
 
     def pause(self) -> bool:
         """Watch nothing until `resume`, which is due where this returns True.
@@ -128,8 +126,8 @@ class WatchedFrame:
         self._source = source
         self._previous = previous
         self._fail = fail
-        self._file = os.path.basename(frame.f_code.co_filename)
-        self._line = 0  # the line that is running
+        self._file = frame.f_code.co_filename
+        self._line = frame.f_code.co_firstlineno  # the line that is running
         self._statement = NO_STATEMENT  # and the statement it belongs to
         self._interrupted = False  # whether that raised
         self._seen: dict[str, Identity] = {}  # the tensors in the local names, before it
@@ -268,8 +266,7 @@ class WatchedFrame:
         """Whether the tensor has got a record."""
         if if_unnamed and self._stack.under_way[-1].has_named(tensor):
             return False
-        line = statement.first or self._line
-        self._stack.bind(name, tensor, "local", statement, f"{self._file}:{line}" if line else self._file, in_place)
+        self._stack.bind(name, tensor, "local", statement, self._file, statement.first or self._line, in_place)
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.recorder.calls import CallStack, Observer
+from shapetrace.recorder.crash import describe_failure, summarise
+from shapetrace.recorder.crash.shadow import shadow_of
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
 from shapetrace.recorder.frames import FrameWatcher
@@ -22,7 +25,7 @@ from shapetrace.recorder.parameters import describe_model, describe_module, firs
 from shapetrace.recorder.paths import ModulePaths, name_modules
 from shapetrace.recorder.source import NO_STATEMENT
 from shapetrace.recorder.user_code import user_code_of
-from shapetrace.trace import ModelRecord, ModuleCall, Trace
+from shapetrace.trace import Failure, ModelRecord, ModuleCall, Trace
 
 
 def record(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> Trace:
@@ -53,24 +56,28 @@ def recording(
     name and weights go into the trace's first line. With stats each tensor's min, max, mean and rms are noted.
     Modules that torch.compile has compiled run as they are written. Only the thread that began is watched.
     `observe` is handed every tensor at the moment it gets its name, and has to copy what it wants to keep.
-    An exception passes through; the trace then holds what ran until then, and `trace.error`.
+    An exception passes through, with a note of where it was raised and from what; the trace then holds what ran until
+    then, and `trace.error`.
     Raises ShapetraceError for what is no module.
     """
     if not isinstance(model, nn.Module):
         raise ShapetraceError(f"a recording takes a torch.nn.Module, not {type(model).__name__}")
     trace = Trace(ModelRecord(name, type(model).__name__, 0, 0))  # filled when the block ends
     recorder = _Recorder(model, CallStack(stats, observe))
-    error = ""
+    failure = None
     recorder.start()
     try:
         with running_eagerly(model):
             yield trace
     except BaseException as raised:
-        error = f"{type(raised).__name__}: {raised}"
+        recorder.stop()
+        failure = recorder.describe(raised)
+        if failure.module or failure.operands:
+            raised.add_note(summarise(failure))
         raise
     finally:
         recorder.stop()
-        _fill(trace, replace(recorder.trace(name, weights), error=error))
+        _fill(trace, replace(recorder.trace(name, weights), error=failure))
 
 
 def _fill(trace: Trace, finished: Trace) -> None:
@@ -117,6 +124,8 @@ class _Recorder:
         self._handles: list[RemovableHandle] = []
         self._modules: dict[str, nn.Module] = name_modules(model)
         self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
+        self._outputs: dict[int, Any] = {}  # by the id of a module: what it returned last, without the tensors
+        self._raised: tuple[BaseException, str, nn.Module] | None = None  # and the innermost module it left
 
     def start(self) -> None:
         enter, leave = _Hook(self._guarded(self._enter)), _Hook(self._guarded(self._leave))
@@ -133,6 +142,16 @@ class _Recorder:
             handle.remove()
         self._stack.end_all()
         self._watcher.stop()
+
+    def describe(self, error: BaseException) -> Failure:
+        """What was raised, in which module, by which statement and from what."""
+        if self._raised is None or self._raised[0] is not error:
+            return describe_failure(error, self._is_watched)
+        _, path, module = self._raised
+        chain = [self._stack.finished[-1]]
+        while chain[-1].module != path and isinstance(chain[-1].steps[-1], ModuleCall):
+            chain.append(chain[-1].steps[-1])
+        return describe_failure(error, self._is_watched, path, module, chain, self._outputs)
 
     def trace(self, name: str, weights: str) -> Trace:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
@@ -179,12 +198,17 @@ class _Recorder:
         path = self._paths.path_of(module, self._stack.callers)
         self._modules[path] = module  # a shared module has more names than `named_modules` gives
         forward = self._forward_of(module)
-        self._stack.begin(module, path, forward.code, forward.source)
+        self._stack.begin(module, path, forward)
         for name, value in forward.name_inputs(args, kwargs):
-            self._stack.tell(name, value, "input", forward.arguments.get(name, NO_STATEMENT))
+            statement = forward.arguments.get(name, NO_STATEMENT)
+            self._stack.tell(name, value, "input", statement, statement.first)
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
+        error = sys.exception() if output is None else None
+        if error is not None and self._stack.callers and (self._raised is None or self._raised[0] is not error):
+            self._raised = (error, self._stack.callers[-1][1], self._stack.callers[-1][0])
+        self._outputs[id(module)] = shadow_of(output)
         self._stack.end(module, output)
 
     def _forward_of(self, module: nn.Module) -> Forward:

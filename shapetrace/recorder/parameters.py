@@ -18,13 +18,14 @@ from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRec
 def describe_model(model: nn.Module, name: str = "", weights: str = "") -> ModelRecord:
     """The model's name and size; each parameter is counted once, uninitialised ones not at all."""
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters() if not nn.parameter.is_lazy(p)]
-    return ModelRecord(
-        name or class_name_of(model),
-        class_name_of(model),
-        sum(size for size, _ in sizes),
-        sum(size for size, trainable in sizes if trainable),
-        weights,
-    )
+    trainable = sum(size for size, requires_grad in sizes if requires_grad)
+    class_name = class_name_of(model)
+    return ModelRecord(name or class_name, class_name, count_parameters(model), trainable, weights)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Entries of all parameters; each is counted once, uninitialised ones not at all."""
+    return sum(each.numel() for each in model.parameters() if not nn.parameter.is_lazy(each))
 
 
 def describe_modules(model: nn.Module) -> list[ModuleCall]:

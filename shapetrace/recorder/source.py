@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import linecache
+import os
 import re
 import tokenize
 from collections.abc import Iterator
@@ -65,6 +66,14 @@ class Source:
 
 
 _EMPTY = Source()
+
+
+def locate(filename: str, line: int) -> str:
+    """What a record holds as its `source`: `/home/ann/attention.py:31`; nothing where the line is not known."""
+    if not filename or not line:
+        return ""
+    # A code object may know its file by a relative path; `<string>` and its like are no files.
+    return f"{filename if filename.startswith('<') else os.path.abspath(filename)}:{line}"
 
 
 def read_source(filename: str) -> Source:

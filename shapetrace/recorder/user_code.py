@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import site
-import sysconfig
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-import shapetrace
+from shapetrace.packages import package_of
 from shapetrace.recorder.forwards import code_of
 
 
@@ -21,16 +19,8 @@ def user_code_of(model: nn.Module) -> Callable[[str], bool]:
     forwards = [module.forward for module in model.modules()] + [vars(cls).get("forward") for cls in classes]
     codes = [code_of(forward) for forward in forwards if forward is not None]
     own = {code.co_filename for code in codes if code and not code.co_filename.startswith(torch_folder)}
-    paths = sysconfig.get_paths()
-    installed = (
-        os.path.dirname(shapetrace.__file__) + os.sep,
-        os.path.dirname(os.path.dirname(torch.__file__))
-        + os.sep,  # wherever that is: what lies beside torch is installed
-        *{paths[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")},
-        *(folder + os.sep for folder in (*site.getsitepackages(), site.getusersitepackages())),
-    )
 
     def is_watched(filename: str) -> bool:
-        return filename in own or not filename.startswith(("<", *installed))
+        return filename in own or not (filename.startswith("<") or package_of(filename))
 
     return is_watched

@@ -11,7 +11,16 @@ from shapetrace.parameters import count_parameters
 from shapetrace.render.report import write_number, write_verdict
 from shapetrace.render.theme import count_of, printable
 from shapetrace.report import Difference, Report
-from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace, tensors_of, walk_modules, write_shape
+from shapetrace.trace import (
+    ModuleCall,
+    ParameterRecord,
+    TensorRecord,
+    Trace,
+    tensors_of,
+    walk_modules,
+    write_shape,
+    write_source,
+)
 
 
 def render_trace_page(trace: Trace) -> str:
@@ -21,7 +30,7 @@ def render_trace_page(trace: Trace) -> str:
     if trace.input:
         head += f"<p class=quiet>{_escape(' '.join(f'{token!r}' for token in trace.input.tokens))}</p>"
     if trace.error:
-        head += f"<p class=bad>{_escape(trace.error)}</p>"
+        head += f"<p class=bad>{_escape(str(trace.error))}</p>"
     total = count_of(count_parameters(modules), "parameter")
     tensors = count_of(sum(len(tensors_of(module)) for module in modules), "tensor")
     head += f"<p class=quiet>{tensors}, {total}</p>"
@@ -67,7 +76,7 @@ def _module(call: ModuleCall, modules: Sequence[ModuleCall], base: str, is_open:
     parts.append(f"<span class=class>{_escape(call.class_name)}</span>")
     parts.append(f" <span class=quiet>{count:,}</span>" if count else "")
     parts.append(f" <span class=flag>{_escape(call.note)}</span>" if call.note else "")
-    parts.append(f" <span class=source>{_escape(call.source)}</span>" if call.source else "")
+    parts.append(f" <span class=source>{_escape(write_source(call.source))}</span>" if call.source else "")
     inner = ""
     rows: list[ParameterRecord | TensorRecord] = [*call.parameters, *call.buffers]
     for step in call.steps:
@@ -100,7 +109,7 @@ def _row(row: ParameterRecord | TensorRecord) -> str:
     flag = f"<span class=flag>{_escape(', '.join(flags))}</span> " if flags else ""
     axes = "" if row.comment.startswith(("(", "[")) else " ".join(row.axes)
     shape = write_shape(row.shape) if row.dtype else ""
-    source = row.source if isinstance(row, TensorRecord) else ""
+    source = write_source(row.source) if isinstance(row, TensorRecord) else ""
     return (
         f"<tr data-name='{_escape(row.name)}'><td class=role>{_escape(role)}</td>"
         f"<td class=name>{_escape(row.name)}</td>"

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shapetrace.parameters import count_bytes, unique_parameters
+from shapetrace.render.failure import render_failure
 from shapetrace.render.theme import count_of, printable, quoted, separated, write_bytes
 from shapetrace.render.tree import EVERYTHING, View, render_trees
 from shapetrace.trace import InputRecord, Trace, tensors_of, walk_calls, walk_modules
@@ -23,7 +24,7 @@ def render_trace(trace: Trace, view: View = EVERYTHING) -> RenderableType:
     if trace.input and not trace.predictions and trace.model.weights.startswith("random"):
         parts.append(Text("The weights are random: shapes are exact, predictions mean nothing and are not shown."))
     if trace.error:
-        parts.append(Text(printable(trace.error), "bad"))
+        parts.append(render_failure(trace.error))
     parts.append(_totals(trace))
     return separated(parts)
 

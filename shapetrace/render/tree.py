@@ -87,7 +87,14 @@ class _Sizes:
 
     def __init__(self, trace: Trace):
         self.modules = tuple(walk_modules(trace))
+        failed = [each for each in self.modules if trace.error and trace.error.module == each.module]
+        self.failed = failed[-1] if failed else None
+        self.source = trace.error.source if trace.error else ""
         self.several_devices = len({tensor.device for module in self.modules for tensor in tensors_of(module)}) > 1
+
+    def has_failed(self, call: ModuleCall) -> bool:
+        """Whether the error was raised in this very call."""
+        return self.failed is not None and (call.module, call.steps) == (self.failed.module, self.failed.steps)
 
     def parameters_of(self, path: str) -> int:
         return count_parameters(self.modules, path)
@@ -132,6 +139,8 @@ def _grow(tree: Tree, call: _Folded[ModuleCall], sizes: _Sizes, view: View, leve
         else:
             below = tree.add(_head(step, sizes, around=call))
             _grow(below, step, sizes, view, level + 1)
+    if sizes.has_failed(call.last):
+        tree.add(Text("✗", "bad").append(f" {printable(sizes.source)}" if sizes.source else " raised here", "note"))
     return tree
 
 

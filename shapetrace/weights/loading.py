@@ -1,12 +1,13 @@
-"""Weights from a safetensors file for the modular GPT-2."""
+"""Weights from a safetensors file, for the modular GPT-2 or any other module."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Transformer
@@ -43,19 +44,56 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
     ours = from_hugging_face(state, model.cfg.n_heads) if is_hugging_face(state) else dict(state)
     # A mask of an older TransformerLens, and our own IGNORE, are constants and no weights.
     ours = {key: tensor for key, tensor in ours.items() if not re.fullmatch(r"blocks\.\d+\.attn\.(mask|IGNORE)", key)}
-    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    wanted = dict(model.named_parameters())
+    _check_fit(ours, wanted, wanted, origin)
+    return {name: ours[name] for name in wanted}
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> list[str]:
+    """Copy the weights into a module that has them under the same names; returns the buffers that the file lacks.
+
+    One name of a tied parameter is enough. A prefix that a wrapper put before every name is dropped.
+    Raises WeightsError where a tensor is missing, of no use or of the wrong shape.
+    """
+    ours = _without_prefix(state, model)
+    own = model.state_dict(keep_vars=True)
+    given = {id(own[key]) for key in ours if key in own}
+    wanted = {
+        key: each
+        for key, each in own.items()
+        if isinstance(each, Tensor) and (key in ours or (isinstance(each, nn.Parameter) and id(each) not in given))
+    }
+    _check_fit(ours, wanted, own, origin)
+    model.load_state_dict(ours, strict=False)
+    return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
+
+
+def _without_prefix(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """The weights under names that the model knows, where only a wrapper's prefix stands between."""
+    own = set(model.state_dict())
+    for prefix in ("module.", "_orig_mod.", "model.", "transformer."):
+        if state and not own & set(state) and all(key.startswith(prefix) for key in state):
+            return {key.removeprefix(prefix): tensor for key, tensor in state.items()}
+    return dict(state)
+
+
+def _check_fit(ours: dict[str, Tensor], wanted: Mapping[str, Tensor], known: Container[str], origin: str) -> None:
+    """Raise WeightsError unless there is a tensor for each that is wanted, and none that is not known."""
+    shapes = {name: _shape_of(tensor) for name, tensor in wanted.items()}
     missing = [name for name in wanted if name not in ours]
-    unexpected = [key for key in ours if key not in wanted]
-    mismatched = [name for name, shape in wanted.items() if name in ours and tuple(ours[name].shape) != shape]
+    unexpected = [key for key in ours if key not in known]
+    mismatched = [
+        name for name, shape in shapes.items() if name in ours and shape not in (None, tuple(ours[name].shape))
+    ]
     problems = [
         *(f"missing: {_listed(missing)}" for _ in missing[:1]),
         *(f"unexpected: {_listed(unexpected)}" for _ in unexpected[:1]),
-        *(f"`{name}` is {tuple(ours[name].shape)}, the model's is {wanted[name]}" for name in mismatched[:5]),
+        *(f"`{name}` is {tuple(ours[name].shape)}, the model's is {shapes[name]}" for name in mismatched[:5]),
         *(f"... and {len(mismatched) - 5} more of the wrong shape" for _ in mismatched[5:6]),
         *(
             f"`{name}` is {str(ours[name].dtype)[6:]}"
-            for name in wanted
-            if name in ours and not ours[name].is_floating_point()
+            for name, tensor in wanted.items()
+            if name in ours and tensor.is_floating_point() and not ours[name].is_floating_point()
         ),
     ]
     if problems:
@@ -63,7 +101,11 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
             _next_step(missing, unexpected, mismatched),
         )
-    return {name: ours[name] for name in wanted}
+
+
+def _shape_of(tensor: Tensor) -> tuple[int, ...] | None:
+    """None for a lazy parameter, which takes any shape."""
+    return None if nn.parameter.is_lazy(tensor) else tuple(tensor.shape)
 
 
 def _listed(names: list[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from shapetrace.gpt2 import Config, Transformer
@@ -33,17 +33,25 @@ class WithoutInitialising(TorchFunctionMode):
 
 
 @torch.no_grad()
-def draw_weights(model: Transformer, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
+def draw_weights(model: nn.Module, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
     """Fill every parameter in place; each depends on the seed, its own name and its sizes only.
 
-    `advance` is told after each parameter how many entries were drawn.
+    `advance` is told after each parameter how many entries were drawn. Lazy parameters wait for their first input.
     """
-    std = _WEIGHT_STD * math.sqrt(_AT_WIDTH / model.cfg.d_model)
+    d_model = model.cfg.d_model if isinstance(model, Transformer) else None
     for name, parameter in model.named_parameters():
+        if nn.parameter.is_lazy(parameter) or not (parameter.is_floating_point() or parameter.is_complex()):
+            continue
+        std = _WEIGHT_STD * math.sqrt(_AT_WIDTH / (d_model or _fan_in(parameter)))
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
         _draw(name.rpartition(".")[2], parameter, std, generator)
         advance(parameter.numel())
+
+
+def _fan_in(weight: Tensor) -> int:
+    """How many entries each output of a Linear or a convolution sums over; the width of an embedding."""
+    return max(1, math.prod(weight.shape[1:]))
 
 
 def seeded_state(

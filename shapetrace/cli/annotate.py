@@ -1,0 +1,92 @@
+"""shapetrace annotate: the model's source with the shapes that its lines bind."""
+
+from __future__ import annotations
+
+import click
+
+from shapetrace.cli.options import (
+    bos_option,
+    ids_option,
+    input_option,
+    model_option,
+    module_option,
+    seed_option,
+    set_option,
+    text_argument,
+)
+
+
+@click.command()
+@text_argument
+@ids_option
+@input_option
+@model_option
+@seed_option
+@set_option
+@bos_option
+@module_option
+@click.option("--write", is_flag=True, help="Put the shapes into the files, as comments where there is none yet.")
+@click.option("--diff", "as_diff", is_flag=True, help="Print what --write would change, for `patch -p1`.")
+@click.pass_context
+def annotate(
+    context: click.Context,
+    text: str | None,
+    ids: str | None,
+    described: tuple[str, ...],
+    model: str,
+    seed: int,
+    settings: tuple[str, ...],
+    no_bos: bool,
+    module: str | None,
+    write: bool,
+    as_diff: bool,
+) -> None:
+    """Run the model on TEXT and show its source with the shape of each tensor at the end of the line that binds it.
+
+    Exits with 1 where the forward raises: the source then has the shapes that were seen until there.
+
+    \b
+    shapetrace annotate --model 'model.py:GPT(GPTConfig(n_layer=2))' --write
+    shapetrace annotate --model model.py:GPT --diff > shapes.patch
+    shapetrace annotate "The cat sat on the mat" --module blocks.0.attn
+    """
+    from shapetrace.annotation import annotate as annotate_traces
+    from shapetrace.annotation import write_annotations, write_patch
+    from shapetrace.cli.console import note, running_user_code, show_listing
+    from shapetrace.inputs import Asked
+    from shapetrace.render.listing import render_listing
+    from shapetrace.render.theme import count_of
+    from shapetrace.running import prepare, trace_target
+    from shapetrace.target import find_source
+    from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.target import ignore_advance
+
+    if write and as_diff:
+        raise click.UsageError("--diff shows what --write would change: one of them at a time")
+    with running_user_code():
+        source = find_source(model, settings)
+        is_built_in = isinstance(
+            source, BuiltIn
+        )  # which needs no weights for its shapes; other code may look at values
+        target = source.outline(seed)
+        inputs = prepare(target, Asked(text, ids, described, not no_bos), seed, is_built_in, note)
+        if not is_built_in:
+            target = source.complete(target, "auto", seed, note, ignore_advance)
+        trace = trace_target(target, inputs, meta=is_built_in)
+    if trace.error:
+        note(f"the forward raised {trace.error}" + (f", in {trace.error.source}" if trace.error.source else ""))
+    files = annotate_traces(trace, module=module)
+    if not write and not as_diff:
+        show_listing(render_listing(files))
+        context.exit(1 if trace.error else 0)
+    for file in files:
+        if file.missing:
+            note(f"{file.name} is not available: {file.missing}")
+    if write:
+        write_annotations(files)
+        for file in files:
+            if not file.missing:
+                click.echo(f"{file.name}: {count_of(len(file.comments), 'comment')} written")
+    else:
+        click.echo(b"".join(map(write_patch, files)), nl=False)
+    context.exit(1 if trace.error else 0)

@@ -1,0 +1,46 @@
+"""What a hint can be read from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from shapetrace.recorder.crash.expressions import Expressions
+from shapetrace.recorder.crash.operation import Operation, Term
+from shapetrace.recorder.crash.site import Site
+
+BATCH = ("b", "B", "batch", "bs", "bsz", "batch_size")  # what the first axis is usually called
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """An exception's message and class, and what was to be computed."""
+
+    message: str
+    kind: type[BaseException]
+    operation: Operation
+    site: Site
+    expressions: Expressions
+    module: nn.Module  # the innermost that was running
+
+    def says(self, pattern: str) -> re.Match[str] | None:
+        """Whether the message matches."""
+        return re.search(pattern, self.message)
+
+
+def shape(term: Term) -> tuple[int, ...]:
+    """The sizes of a term that is a tensor."""
+    assert term.tensor is not None
+    return tuple(term.tensor.shape)
+
+
+def told(term: Term) -> str:
+    """`x (1, 7, 64)`."""
+    return f"{term.text} {shape(term)}"
+
+
+def is_real(tensor: Tensor) -> bool:
+    """Whether there are values to look at."""
+    return not tensor.is_meta and tensor.numel() > 0

@@ -1,0 +1,109 @@
+"""Where an exception was raised in the user's code: the frame, the statement, and the part of it that failed."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+
+from torch import nn
+
+_MODULE_FILE = nn.Module.__call__.__code__.co_filename
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A statement of the user's that raised."""
+
+    frame: FrameType
+    source: str  # file and line, for a reader
+    statement: str  # its text, without what is indented below it
+    node: ast.AST | None  # the part that failed; None where the source cannot be read
+    around: ast.stmt | None = None  # the statement it belongs to
+    text: str = ""  # of the whole file
+
+    def write(self, node: ast.AST) -> str:
+        """The node as the source has it, on one line."""
+        found = ast.get_source_segment(self.text, node) if self.text else None
+        return " ".join((found or ast.unparse(node)).split())
+
+
+def find_site(error: BaseException, is_watched: Callable[[str], bool]) -> Site | None:
+    """The innermost statement of user code that was running below a module's call; None where there is none."""
+    inside = itertools.dropwhile(lambda each: not _is_module_call(each), _walk(error.__traceback__))
+    own = [each for each in inside if is_watched(each.tb_frame.f_code.co_filename)]
+    return _describe(own[-1]) if own else None
+
+
+def find_frame_of(error: BaseException, module: nn.Module, below: FrameType | None) -> FrameType | None:
+    """The frame of the module's own forward, where it runs below the given one; the given one itself is not meant."""
+    frames = [each.tb_frame for each in _walk(error.__traceback__)]
+    if below is not None and below in frames:
+        frames = frames[frames.index(below) + 1 :]
+    own = [each for each in frames if each.f_locals.get("self") is module and each.f_code.co_filename != _MODULE_FILE]
+    return own[0] if own else None
+
+
+def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _is_module_call(traceback: TracebackType) -> bool:
+    code = traceback.tb_frame.f_code
+    return code.co_filename == _MODULE_FILE and code.co_name.endswith("_call_impl")
+
+
+def _describe(traceback: TracebackType) -> Site:
+    frame, line = traceback.tb_frame, traceback.tb_lineno
+    file = frame.f_code.co_filename
+    source = f"{os.path.basename(file)}:{line}"
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return Site(frame, source, linecache.getline(file, line).strip(), None)
+    around = _smallest([each for each in ast.walk(tree) if isinstance(each, ast.stmt)], line, line)
+    if around is None:
+        return Site(frame, source, linecache.getline(file, line).strip(), None)
+    node = _failing_part(traceback, around) or around
+    return Site(frame, source, _write_head(text, around), node, around, text)
+
+
+def _failing_part(traceback: TracebackType, around: ast.stmt) -> ast.AST | None:
+    """The smallest expression that holds all that Python says failed (PEP 657)."""
+    positions = list(traceback.tb_frame.f_code.co_positions())
+    index = traceback.tb_lasti // 2
+    first, last, begin, end = positions[index] if index < len(positions) else (None,) * 4
+    if first is None or last is None or begin is None or end is None:  # run with -X no_debug_ranges
+        return None
+    nodes = [each for each in ast.walk(around) if isinstance(each, ast.expr | ast.stmt)]
+    exact = [each for each in nodes if _span(each) == ((first, begin), (last, end))]
+    if exact:
+        return exact[-1]
+    holding = [each for each in nodes if _span(each)[0] <= (first, begin) and (last, end) <= _span(each)[1]]
+    return min(holding, key=lambda each: len(ast.dump(each)), default=None)
+
+
+def _span(node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
+    last = node.end_lineno or node.lineno
+    return (node.lineno, node.col_offset), (last, node.end_col_offset or 0)
+
+
+def _smallest(nodes: list[ast.stmt], first: int, last: int) -> ast.stmt | None:
+    around = [each for each in nodes if each.lineno <= first and last <= (each.end_lineno or each.lineno)]
+    return min(around, key=lambda each: (each.end_lineno or each.lineno) - each.lineno, default=None)
+
+
+def _write_head(text: str, statement: ast.stmt) -> str:
+    """The statement without its body, its lines shifted to the left together."""
+    body = getattr(statement, "body", None)
+    last = max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
+    lines = text.splitlines()[statement.lineno - 1 : last]
+    indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    return "\n".join(line[indent:] if not line[:indent].strip() else line.lstrip() for line in lines).rstrip()

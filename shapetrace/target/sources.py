@@ -1,0 +1,54 @@
+"""From a name to what it stands for."""
+
+from __future__ import annotations
+
+import re
+
+from shapetrace.errors import ShapetraceError
+from shapetrace.target.built_in import BuiltIn
+from shapetrace.target.hugging_face import HuggingFace
+from shapetrace.target.target import Advance, Note, Source, Target, ignore_advance, ignore_note
+from shapetrace.target.user_model import UserModel
+
+
+def find_source(name: str, settings: tuple[str, ...] = ()) -> Source:
+    """Where the model of that name comes from.
+
+    `gpt2-small`: a built-in, which `settings` such as `n_layers=2` change. `file.py:Name`, `package.module:Name`, with
+    or without a call `Name(...)`: the user's own. `hf:NAME-OR-FOLDER?field=value`: one of transformers'.
+    Raises ShapetraceError where the name is none of these.
+    """
+    is_hugging_face = name.startswith("hf:")
+    is_user_model = not is_hugging_face and (":" in name or name.endswith(".py"))
+    if settings and (is_hugging_face or is_user_model):
+        example = f"{name}?n_layer=2" if is_hugging_face else re.sub(r"\(.*|$", "(n_layers=2)", name, count=1)
+        raise ShapetraceError("`--set` changes a built-in model", f"change this one in its name: --model '{example}'")
+    if is_hugging_face:
+        return HuggingFace.parse(name.removeprefix("hf:"))
+    if is_user_model:
+        return UserModel.parse(name)
+    return BuiltIn.parse(name, settings)
+
+
+def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:
+    """The model without any memory behind its weights: shapes only, at any size.
+
+    Raises ShapetraceError where it cannot be built.
+    """
+    return find_source(name, settings).outline(meta=True)
+
+
+def build_target(
+    name: str,
+    settings: tuple[str, ...] = (),
+    weights: str = "auto",
+    seed: int = 0,
+    note: Note = ignore_note,
+    advance: Advance = ignore_advance,
+) -> Target:
+    """The model with its weights, ready to run.
+
+    Raises ShapetraceError where it cannot be built, WeightsError for weights that cannot be had or do not fit.
+    """
+    source = find_source(name, settings)
+    return source.complete(source.outline(seed), weights, seed, note, advance)

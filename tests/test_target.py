@@ -1,0 +1,347 @@
+"""`--model`: files, modules, expressions and Hugging Face's models; what each is called and what is wrong with it."""
+
+import json
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from shapetrace.errors import ShapetraceError, WeightsError
+from shapetrace.target import build_on_meta, build_target, find_source
+from shapetrace.target.vocabulary import vocabulary_of
+
+MODEL = """
+    from dataclasses import dataclass
+    import torch
+    from torch import nn
+
+    @dataclass
+    class TinyConfig:
+        width: int = 4
+        layers: int = 1
+
+    class Mlp(nn.Module):
+        def __init__(self, config: TinyConfig):
+            super().__init__()
+            self.config = config
+            self.up = nn.Linear(config.width, 8)
+            self.norm = nn.BatchNorm1d(8)
+
+        def forward(self, x):
+            return self.norm(self.up(x))
+
+    class Net(nn.Module):
+        def __init__(self, config=TinyConfig()):
+            super().__init__()
+            self.mlp = Mlp(config)
+            self.head = nn.Linear(8, config.width)
+            self.head.weight = nn.Parameter(torch.zeros(config.width, 8))
+
+        def forward(self, x):
+            return self.head(self.mlp(x))
+
+    def build(width=4):
+        return Net(TinyConfig(width))
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte = nn.Embedding(10, 4)
+            self.head = nn.Linear(4, 10, bias=False)
+            self.head.weight = self.wte.weight
+
+        def forward(self, ids):
+            return self.head(self.wte(ids))
+
+    class Looking(nn.Module):
+        "Its constructor looks at a value, which there is none of on the meta device."
+
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, int(torch.ones(4).sum().item()))
+
+    class Bad(nn.Module):
+        def __init__(self):
+            super().__init__()
+            raise ValueError("no such size")
+
+    net = Net()
+    width = 4
+    number = 3.5
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("target") / "tiny_net.py"
+    path.write_text(textwrap.dedent(MODEL))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("expression", "shape"),
+    [
+        ("Net", (4, 8)),
+        ("build", (4, 8)),
+        ("net", (4, 8)),
+        ("Net(TinyConfig(6))", (6, 8)),
+        ("build(width + 1)", (5, 8)),
+        ("Net(TinyConfig(width=2, layers=3)).mlp.up", (8, 2)),
+    ],
+)
+def test_a_class_a_factory_an_instance_or_an_expression(file, expression, shape):
+    target = build_target(f"{file}:{expression}")
+    assert (target.name, target.weights, target.are_trained) == (
+        f"tiny_net.py:{expression}",
+        "as built (seed 0)",
+        False,
+    )
+    assert list(target.model.parameters())[-2].shape == shape
+    assert not target.model.training
+
+
+def test_the_seed_decides_what_it_is_built_with(file):
+    one, same, other = (build_target(f"{file}:Net", seed=seed).model.mlp.up.weight for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_an_importable_module(file, monkeypatch):
+    monkeypatch.syspath_prepend(str(file.parent))
+    assert build_target("tiny_net:build(2)").name == "tiny_net:build(2)"
+    assert isinstance(build_target("torch.nn:Linear(2, 3)").model, nn.Linear)
+
+
+def test_a_file_of_a_package_can_import_its_neighbours(tmp_path):
+    package = tmp_path / "my_package" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "my_package" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "parts.py").write_text("WIDTH = 3\n")
+    (package / "model.py").write_text(
+        "from torch import nn\nfrom .parts import WIDTH\n\ndef build():\n    return nn.Linear(WIDTH, 1)\n"
+    )
+    (tmp_path / "beside.py").write_text("WIDTH = 5\n")
+    (tmp_path / "lonely.py").write_text(
+        "from torch import nn\nfrom beside import WIDTH\nlinear = nn.Linear(WIDTH, 1)\n"
+    )
+    assert build_target(f"{package}/model.py:build").model.in_features == 3
+    assert build_target(f"{tmp_path}/lonely.py:linear").model.in_features == 5
+
+
+def test_a_file_with_a_name_that_is_taken(tmp_path):
+    (tmp_path / "tokenize.py").write_text("from torch import nn\nlinear = nn.Linear(3, 1)\n")
+    assert build_target(f"{tmp_path}/tokenize.py:linear").model.in_features == 3
+    import tokenize
+
+    assert hasattr(tokenize, "generate_tokens")
+
+
+def test_on_meta(file):
+    target = build_on_meta(f"{file}:Tied")
+    assert {each.device.type for each in target.model.parameters()} == {"meta"}
+    assert target.model.head.weight is target.model.wte.weight
+    looking = build_on_meta(f"{file}:Looking").model
+    assert (looking.lin.weight.is_meta, looking.lin.weight.shape) == (True, (4, 4))
+    instance = build_on_meta(f"{file}:Tied().eval()").model
+    assert instance.head.weight is instance.wte.weight
+
+
+def test_random_weights_draw_every_parameter(file):
+    one = build_target(f"{file}:Net", weights="random", seed=3)
+    assert one.weights == "random (seed 3)"
+    state = dict(one.model.named_parameters())
+    assert all(each.std() > 0 for each in state.values())
+    again = dict(build_target(f"{file}:Net", weights="random", seed=3).model.named_parameters())
+    assert all(torch.equal(state[name], again[name]) for name in state)
+
+
+def test_weights_from_a_file(file, tmp_path):
+    donor = build_target(f"{file}:Net", weights="random", seed=5).model
+    donor.mlp.norm.running_mean += 3
+    save_file(donor.state_dict(), tmp_path / "mine.safetensors")
+    notes = []
+    target = build_target(f"{file}:Net", weights=str(tmp_path / "mine.safetensors"), note=notes.append)
+    assert (target.weights, target.are_trained, notes) == ("mine.safetensors", True, [])
+    assert all(torch.equal(each, target.model.state_dict()[name]) for name, each in donor.state_dict().items())
+
+
+def test_a_wrappers_prefix_a_tied_name_and_a_buffer_that_the_file_lacks(file, tmp_path):
+    save_file({"module.wte.weight": torch.ones(10, 4)}, tmp_path / "tied.safetensors")
+    target = build_target(f"{file}:Tied", weights=str(tmp_path / "tied.safetensors"))
+    assert torch.equal(target.model.head.weight, torch.ones(10, 4))
+    state = build_target(f"{file}:Net").model.state_dict()
+    save_file({key: each for key, each in state.items() if "running" not in key}, tmp_path / "some.safetensors")
+    notes = []
+    build_target(f"{file}:Net", weights=str(tmp_path / "some.safetensors"), note=notes.append)
+    assert notes == ["some.safetensors has no mlp.norm.running_mean, mlp.norm.running_var: kept as built"]
+
+
+def test_weights_that_do_not_fit(file, tmp_path):
+    state = build_target(f"{file}:Net").model.state_dict()
+    state["head.bais"] = state.pop("head.bias")
+    state["head.weight"] = torch.ones(2, 2)
+    save_file(state, tmp_path / "wrong.safetensors")
+    with pytest.raises(WeightsError) as refused:
+        build_target(f"{file}:Net", weights=str(tmp_path / "wrong.safetensors"))
+    assert str(refused.value) == (
+        "the weights in wrong.safetensors do not fit the model\n"
+        "  missing: `head.bias`\n"
+        "  unexpected: `head.bais`\n"
+        "  `head.weight` is (2, 2), the model's is (4, 8)\n\n"
+        "hint: `head.bais`: did you mean `head.bias`?"
+    )
+    with pytest.raises(WeightsError, match=r"shapetrace knows of no pretrained weights for tiny_net.py:Net"):
+        build_target(f"{file}:Net", weights="pretrained")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "{file}",
+            "`{file}` does not say which model in {file}\n\nhint: name it, such as --model {file}:Bad; there is Bad, "
+            "Looking, Tied, Net, Mlp",
+        ),
+        ("{file}:", "`{file}:` does not say which model in {file}\n\nhint: name it"),
+        ("{folder}/none.py:Net", "there is no file `{folder}/none.py`\n\nhint: give the path of a Python file"),
+        ("no_such_module:Net", "there is no module `no_such_module`\n\nhint: run where it can be imported"),
+        ("some/folder:Net", "`some/folder` is neither a file that ends in .py nor the name of a module"),
+        ("{file}:Nte", "{file} has no `Nte`\n\nhint: did you mean `Net`"),
+        ("{file}:Net(", "`Net(` is no Python expression: '(' was never closed"),
+        ("{file}:number", "`number` in {file} is a float, no torch.nn.Module"),
+        ("{file}:TinyConfig", "`TinyConfig()` in {file} returns a TinyConfig, and no torch.nn.Module"),
+        (
+            "{file}:Mlp",
+            "`Mlp` in {file} needs `config`: Mlp(config: tiny_net.TinyConfig)\n\n"
+            "hint: write the call, such as --model '{file}:Mlp(TinyConfig())'",
+        ),
+        (
+            "{file}:Bad",
+            "`Bad` in {file} raised ValueError: no such size\n"
+            '  in tiny_net.py:54: raise ValueError("no such size")\n\nhint: mend that first',
+        ),
+        (
+            "{file}:Net(TinyConfig(depth=3))",
+            "`Net(TinyConfig(depth=3))` in {file} raised TypeError: TinyConfig.__init__() got an unexpected keyword",
+        ),
+    ],
+)
+def test_what_is_no_model(file, name, message):
+    places = {"file": file, "folder": file.parent}
+    with pytest.raises(ShapetraceError) as refused:
+        build_target(name.format(**places))
+    assert str(refused.value).startswith(message.format(**places))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import no_such_thing\n",
+            "importing {file} raised ModuleNotFoundError: No module named 'no_such_thing'\n  in broken.py:1: ",
+        ),
+        ("x = (\n", "importing {file} raised SyntaxError: '(' was never closed\n  in broken.py:1"),
+        ("import sys\nsys.exit(3)\n", "importing {file} raised it exits\n  in broken.py:2: sys.exit(3)"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_imported(tmp_path, text, message):
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    with pytest.raises(ShapetraceError) as refused:
+        build_target(f"{file}:Net")
+    assert str(refused.value).startswith(message.format(file=file))
+
+
+def test_set_is_for_built_in_models(file):
+    with pytest.raises(ShapetraceError, match="`--set` changes a built-in model") as refused:
+        find_source("model.py:GPT(GPTConfig())", ("n_layers=2",))
+    assert refused.value.hint == "change this one in its name: --model 'model.py:GPT(n_layers=2)'"
+
+
+TINY_GPT2 = "n_layer=1&n_embd=8&n_head=2&vocab_size=11&n_positions=16"
+
+
+def test_a_model_type_with_another_size():
+    notes = []
+    target = build_target(f"hf:gpt2?{TINY_GPT2}", note=notes.append)
+    assert (type(target.model).__name__, target.name) == ("GPT2LMHeadModel", f"hf:gpt2?{TINY_GPT2}")
+    assert (target.weights, target.are_trained, target.model.training) == ("random (seed 0)", False, False)
+    assert len(notes) == 1
+    assert notes[0].startswith("gpt2's config cannot be had from the Hugging Face hub (")
+    assert notes[0].endswith("; going on with transformers' default gpt2 config and random weights")
+    assert {each.device.type for each in build_on_meta("hf:llama").model.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("bert", "BertForMaskedLM"),
+        ("t5", "T5ForConditionalGeneration"),
+        ("llama", "LlamaForCausalLM"),
+        ("vit", "ViTModel"),
+    ],
+)
+def test_the_kind_of_model_that_a_type_is_known_for(name, cls):
+    assert type(build_on_meta(f"hf:{name}").model).__name__ == cls
+
+
+def test_a_folder_with_a_config_and_weights(tmp_path):
+    donor = build_target(f"hf:gpt2?{TINY_GPT2}", weights="random", seed=4).model
+    donor.save_pretrained(tmp_path / "mine")
+    target = build_target(f"hf:{tmp_path}/mine/")
+    assert (target.name, target.weights, target.are_trained) == ("hf:mine", "pretrained (mine)", True)
+    assert all(torch.equal(each, target.model.state_dict()[key]) for key, each in donor.state_dict().items())
+    notes = []
+    changed = build_target(f"hf:{tmp_path}/mine?n_layer=2", note=notes.append)
+    assert (len(changed.model.transformer.h), changed.weights) == (2, "random (seed 0)")
+    assert notes == [
+        f"no pretrained weights are for {tmp_path}/mine with another n_layer; going on with random weights",
+    ]
+
+
+def test_a_config_file(tmp_path):
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 11}))
+    target = build_target(f"hf:{file}?attn_implementation=eager")
+    assert (target.name, target.model.config.n_embd) == ("hf:small.json?attn_implementation=eager", 8)
+    assert target.model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:", "`hf:` names no model\n\nhint: write hf:NAME"),
+        ("hf:gpt2?n_layer", "`n_layer` changes no field of the config"),
+        ("hf:gpt2?n_layers=2", "GPT2Config has no field `n_layers`\n\nhint: did you mean `n_layer`"),
+        ("hf:gpt2?n_head=5", "GPT2LMHeadModel cannot be built: ValueError: `embed_dim` must be divisible by num_heads"),
+        ("hf:./none", "there is no config file `none"),
+        ("hf:no-such-model", "no-such-model's config cannot be had from the Hugging Face hub ("),
+    ],
+)
+def test_what_is_no_model_of_hugging_face(name, message):
+    with pytest.raises(ShapetraceError) as refused:
+        build_target(name)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_model_that_no_memory_holds():
+    with pytest.raises(WeightsError, match=r"[\d,]+ bytes of weights do not fit into memory"):
+        build_target("hf:llama?num_hidden_layers=4000")
+
+
+def test_the_vocabulary():
+    class Config:
+        vocab_size = 12
+
+    model = nn.Sequential(nn.Embedding(7, 4))
+    assert vocabulary_of(model) == 7
+    model.config = Config()
+    assert vocabulary_of(model) == 12
+    assert vocabulary_of(nn.ModuleDict({"wpe": nn.Embedding(9, 4), "wte": nn.Embedding(7, 4)})) == 7
+    bare = nn.Module()
+    bare.W_pos, bare.W_E = nn.Parameter(torch.ones(5, 4)), nn.Parameter(torch.ones(6, 4))
+    assert vocabulary_of(bare) == 6
+    assert vocabulary_of(nn.Linear(3, 3)) is None
