@@ -20,6 +20,7 @@ from shapetrace.trace import (
     tensors_of,
     walk_modules,
     write_shape,
+    write_value,
 )
 
 Record = TensorRecord | ParameterRecord
@@ -29,6 +30,7 @@ Step = TensorRecord | ModuleCall
 _KINDS = {
     "shape": "reshaped",
     "dtype": "retyped",
+    "kind": "retyped",
     "comment": "recommented",
     "axes": "axes",
     "role": "role",
@@ -281,7 +283,8 @@ def _after(step: Any) -> str:
 
 
 def _write(record: Record) -> str:
-    return f"{write_shape(record.shape)} {record.dtype}"
+    is_plain = isinstance(record, ParameterRecord) or not record.kind
+    return f"{write_shape(record.shape)} {record.dtype}" if is_plain else write_value(record)
 
 
 def _text(value: Any) -> str:

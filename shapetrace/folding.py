@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -12,7 +13,8 @@ from shapetrace.trace import ModuleCall, TensorRecord
 Item = TypeVar("Item")
 Step = TensorRecord | ModuleCall
 
-_LONGEST = 64  # a loop body with more steps than this is told as often as it ran
+_TRIES = 64  # a loop body that has its first step more often than this within it is told as often as it ran
+_MANY = 16  # so many steps in a row that differ in their sizes only are the passes of one loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,13 @@ def fold(items: Sequence[Item], likeness: Callable[[Item], Hashable]) -> list[Ru
     """
     codes: dict[Hashable, int] = {}
     keys = [codes.setdefault(likeness(item), len(codes)) for item in items]
+    places: list[list[int]] = [[] for _ in codes]
+    for index, key in enumerate(keys):
+        places[key].append(index)
     runs = []
     start = 0
     while start < len(items):
-        length, times = _longest_repeat(keys, start)
+        length, times = _longest_repeat(keys, start, places[keys[start]])
         end = start + length * times
         runs.append(Run(tuple(items[start : start + length]), times, tuple(items[end - length : end])))
         start = end
@@ -49,13 +54,50 @@ def fold_names(names: Iterable[str]) -> list[str]:
     return [each[0] if len(each) == 1 else f"{each[0]} ... {each[-1]}  x{len(each)}" for each in alike.values()]
 
 
-def likeness_of(step: Step) -> Hashable:
-    """Equal for two steps that differ in the numbers of their paths only, as the layers of a model do."""
+def fold_loops(
+    items: Sequence[Item], likeness: Callable[[Item], Hashable], form: Callable[[Item], Hashable]
+) -> list[Run[Item]]:
+    """As `fold`; and where 16 or more in a row are alike in their form at least, told once as well."""
+    if len(items) < _MANY:
+        return fold(items, likeness)
+    runs: list[Run[Item]] = []
+    waiting: list[Item] = []
+    position = 0
+    for run in fold(items, form):
+        following = position + len(run.items) * run.times
+        if run.times < _MANY:
+            waiting += items[position:following]
+        else:
+            runs += [*fold(waiting, likeness), run]
+            waiting = []
+        position = following
+    return runs + fold(waiting, likeness)
+
+
+def likeness_of(step: Step, sizes: bool = True) -> Hashable:
+    """Equal for two steps that differ in the numbers of their paths only, as the layers of a model do.
+
+    Without the sizes: also for two that differ in those of their tensors, as the passes of a loop do that makes a
+    sequence longer; never in those of parameters.
+    """
     if isinstance(step, TensorRecord):
-        return step
+        shape = step.shape if sizes else (-1,) * len(step.shape)
+        return replace(step, name=without_numbers(step.name), shape=shape, stats=step.stats if sizes else None)
     parameters = tuple(replace(each, tied=without_numbers(each.tied)) for each in step.parameters)
-    inner = tuple(map(likeness_of, step.steps))
-    return (without_numbers(step.module), step.class_name, step.note, parameters, step.buffers, inner)
+    inner = tuple(likeness_of(each, sizes) for each in step.steps)
+    note = without_numbers(step.note)
+    return (without_numbers(step.module), step.class_name, note, parameters, step.buffers, inner)
+
+
+def form_of(step: Step) -> Hashable:
+    """Its likeness without the sizes."""
+    return likeness_of(step, sizes=False)
+
+
+def span(first: str, last: str) -> str:
+    """Two names that differ in numbers only: `cache.0.key` and `cache.11.key` -> `cache.0..11.key`."""
+    parts = zip(first.split("."), last.split("."), strict=True)
+    return ".".join(one if one == other else f"{one}..{other}" for one, other in parts)
 
 
 def without_numbers(path: str) -> str:
@@ -63,11 +105,18 @@ def without_numbers(path: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "#", path)
 
 
-def _longest_repeat(keys: list[int], start: int) -> tuple[int, int]:
-    """The length and count of the repeat at start that covers most; the shortest of those that cover the same."""
+def _longest_repeat(keys: list[int], start: int, places: list[int]) -> tuple[int, int]:
+    """The length and count of the repeat at start that covers most; the shortest of those that cover the same.
+
+    places: where the key that stands at start stands, in order: a repeat can but begin there again.
+    """
     best = (1, 1)
-    for length in range(1, min(_LONGEST, (len(keys) - start) // 2) + 1):
-        stretch = keys[start : start + length]
+    after = bisect_right(places, start)
+    for place in places[after : after + _TRIES]:
+        length = place - start
+        if start + 2 * length > len(keys):
+            break
+        stretch = keys[start:place]
         times = 1
         while keys[start + times * length : start + (times + 1) * length] == stretch:
             times += 1

@@ -36,9 +36,15 @@ class TensorRecord:
     axes: tuple[str, ...] = ()  # one name an axis, where the source tells them
     comment: str = ""
     stats: TensorStats | None = None
+    kind: str = ""  # sparse_csr, nested, DTensor, ndarray, None, generator, ...; "": a plain dense tensor
     # `/home/ann/attention.py:31`, shown by `write_source`. Where the line stands is no part of what ran: an edit above
     # it, or a copy of the file elsewhere, would change every trace.
     source: str = field(default="", compare=False, repr=False)
+
+    @property
+    def has_shape(self) -> bool:
+        """False of a None and of a generator: they are told for the place they take up."""
+        return bool(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +160,20 @@ def tensors_of(call: ModuleCall) -> tuple[TensorRecord, ...]:
 
 
 def write_shape(shape: Shape | None) -> str:
-    """`(1, 7, 768)`; `(?)` while the sizes are not known."""
-    return "(?)" if shape is None else str(shape)
+    """`(1, 7, 768)`; `(?)` while the sizes are not known, `(2, ?, 768)` where an axis is ragged."""
+    return "(?)" if shape is None else str(shape).replace("-1", "?")
+
+
+_WITHOUT_SHAPE = {"generator": "generator (not walked)"}
+
+
+def write_value(record: TensorRecord | ParameterRecord) -> str:
+    """`(1, 7)`; `(1, 7) int64`; `ndarray float32 (2, 4)`; `sparse_csr float32 (2, 4)`; `None`."""
+    shape = write_shape(record.shape)
+    kind = record.kind if isinstance(record, TensorRecord) else ""
+    if kind:
+        return f"{kind} {record.dtype} {shape}" if record.dtype else _WITHOUT_SHAPE.get(kind, kind)
+    return shape if record.dtype == "float32" else f"{shape} {record.dtype}"
 
 
 def write_source(source: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shapetrace.folding import fold, fold_names, likeness_of
+from shapetrace.folding import fold, fold_loops, fold_names, form_of, likeness_of, span
 from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord
 
 
@@ -53,3 +53,31 @@ def test_fold_names():
         "blocks.0.attn.mask ... blocks.11.attn.mask  x12",
         "blocks.0.attn.IGNORE ... blocks.11.attn.IGNORE  x12",
     ]
+
+
+def test_span():
+    assert span("cache.0.key", "cache.11.key") == "cache.0..11.key"
+    assert span("scores", "scores") == "scores"
+
+
+def growing(passes):
+    """A loop that makes its sequence longer, and a tensor after it."""
+    longer = [TensorRecord("x", "local", (1, length), "float32") for length in range(1, passes + 1)]
+    return [*longer, TensorRecord("y", "local", (1,), "float32")]
+
+
+@pytest.mark.parametrize(("passes", "times"), [(3, [1, 1, 1, 1]), (16, [16, 1]), (40, [40, 1])])
+def test_many_passes_that_differ_in_their_sizes_are_one_loop(passes, times):
+    runs = fold_loops(growing(passes), likeness_of, form_of)
+    assert [run.times for run in runs] == times
+    assert runs[-2].last[0].shape == (1, passes)
+
+
+def test_modules_of_different_sizes_are_no_loop():
+    blocks = [block(f"blocks.{index}", width=index + 1) for index in range(20)]
+    assert [run.times for run in fold_loops(blocks, likeness_of, form_of)] == [1] * 20
+
+
+def test_a_loop_of_any_length_is_folded():
+    body = list(range(300))
+    assert [(len(run.items), run.times) for run in fold(body * 5, lambda number: number)] == [(300, 5)]

@@ -97,11 +97,9 @@ Block  20 parameters
 │      (d_in, d_out), one column for
 │      each output and a long story
 │      about it
-├─      param b (4,)
-│      frozen
+├─      param b (4,)    frozen
 ├─ buffer scale ()
-├─         in x (2, 4)
-│      (batch, d_in)
+├─         in x (2, 4)  (batch, d_in)
 ├─       scores (2, 4)
 ├─       scores (2, 4)
 │      in place  shifted

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any
 
+import torch
 from torch import nn
 
 from shapetrace.recorder.source import Statement, locate, read_source
+
+_MOST_DECORATORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,44 @@ class Forward:
 
 def code_of(forward: Any) -> CodeType | None:
     """The code object underneath the decorators."""
-    code = getattr(inspect.unwrap(getattr(forward, "__func__", forward)), "__code__", None)
+    function = look_through(forward)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, CodeType) else None
+
+
+def look_through(forward: Any) -> Any:
+    """The function underneath the decorators, also those that do not say what they wrap.
+
+    A decorator without functools.wraps leaves a function that takes `*args` and has the wrapped one in its closure,
+    which is taken for it where it is the only function there, or the only one called forward.
+    """
+    for _ in range(_MOST_DECORATORS):
+        forward = inspect.unwrap(forward)
+        function = getattr(forward, "__func__", forward)
+        code = getattr(function, "__code__", None)
+        if not isinstance(code, CodeType) or not code.co_flags & inspect.CO_VARARGS:
+            break
+        around = [each.cell_contents for each in function.__closure__ or () if _is_filled(each)]
+        inside = [each for each in around if inspect.isfunction(each) or inspect.ismethod(each)]
+        named = [each for each in inside if each.__name__ == "forward"]
+        found = inside if len(inside) == 1 else named
+        if len(found) != 1:
+            break
+        forward = found[0]
+    return forward
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # of a name that is not bound yet
+        return False
 
 
 def describe_forward(module: nn.Module, is_watched: Callable[[str], bool]) -> Forward:
     """The forward of the module; of library code no source is read."""
     code = code_of(module.forward)
-    positional, rest = _positional_names(module.forward)
+    positional, rest = _positional_names(module)
     if code is None or not is_watched(code.co_filename):
         return Forward(code, positional, rest, {})
     file = code.co_filename
@@ -48,12 +81,18 @@ def describe_forward(module: nn.Module, is_watched: Callable[[str], bool]) -> Fo
     )
 
 
-def _positional_names(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+def _positional_names(module: nn.Module) -> tuple[tuple[str, ...], str]:
     """`forward(self, x, mask=None, *rest)` -> ("x", "mask"), "rest"."""
+    forward = module.forward
+    if isinstance(forward, torch.ScriptMethod):
+        return tuple(each.name for each in forward.schema.arguments[1:]), "input"
+    inside = look_through(forward)
     try:
-        parameters = inspect.signature(forward).parameters.values()
+        parameters = list(inspect.signature(inside).parameters.values())
     except (TypeError, ValueError):  # written in C
         return (), "input"
     names = tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
+    if inside is not forward and inspect.isfunction(inside) and names[:1] == ("self",):
+        names = names[1:]  # no longer bound, underneath
     rest = [each.name for each in parameters if each.kind is each.VAR_POSITIONAL]
     return names, (rest or ["input"])[0]

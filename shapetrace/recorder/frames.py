@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch._C import _current_graph_task_id
 
 from shapetrace.recorder.access import look_up
 from shapetrace.recorder.calls import CallStack
-from shapetrace.recorder.leaves import kind_of, walk_leaves
+from shapetrace.recorder.leaves import OBJECTS, kind_of, walk_tensors
 from shapetrace.recorder.source import NO_STATEMENT, Source, Statement, read_source
 from shapetrace.recorder.tensors import UNCOUNTED, Identity, identity_of
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
-_NO_PLACES: dict[str, Identity] = {}
+_NOTHING: dict[str, Identity] = {}
 _ANONYMOUS_SCOPES = ("<module>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+
+
+class Change(NamedTuple):
+    """A tensor that was not at its place before, or has other contents."""
+
+    local: str
+    name: str  # the path to it, from the local name
+    tensor: Tensor
+    in_place: bool
+    shared: bool = False  # inside an object, which is handed on and changed
 
 
 class FrameWatcher:
@@ -83,7 +94,7 @@ class FrameWatcher:
         if known is None:
             known = self._sources[id(code)] = (code, self._source_of(code))
         source = known[1]
-        if source is None:
+        if source is None or _current_graph_task_id() != -1:  # what backward runs is no forward
             return previous
         watched = WatchedFrame(self._stack, source, frame, previous, self.fail)
         return previous if code.co_name == "<lambda>" else watched.trace
@@ -99,8 +110,8 @@ class WatchedFrame:
     """One run of one function."""
 
     __slots__ = (
-        *("_fail", "_file", "_interrupted", "_places", "_previous", "_seen", "_source", "_stack", "_statement"),
-        "_line",
+        *("_fail", "_file", "_inside", "_interrupted", "_line", "_places", "_previous", "_seen", "_source", "_stack"),
+        "_statement",
     )
 
     def __init__(
@@ -120,6 +131,7 @@ class WatchedFrame:
         self._statement = NO_STATEMENT  # and the statement it belongs to
         self._interrupted = False  # whether that raised
         self._seen: dict[str, Identity] = {}  # the tensors in the local names, before it
+        self._inside: dict[str, dict[str, Identity]] = {}  # in each object, when a statement last spoke of it
         self._places: dict[str, Identity] = {}  # and in the other places that it binds or changes
         try:
             self._look_at_arguments(frame)
@@ -159,66 +171,83 @@ class WatchedFrame:
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + flags]
         described = self._source.arguments_of(code)
         for local, value in frame.f_locals.items():
-            for name, tensor in walk_leaves(local, value):
-                self._seen[name] = identity_of(tensor)
-                if local in arguments:
+            kind = kind_of(type(value))
+            if not kind:
+                continue
+            seen = self._inside.setdefault(local, {}) if kind in OBJECTS else self._seen
+            for name, tensor, shared in walk_tensors(local, value):
+                seen[name] = identity_of(tensor)
+                if local in arguments and not shared:
                     self._bind(name, tensor, described.get(local, NO_STATEMENT), if_unnamed=True)
 
     def _look(self, frame: FrameType) -> None:
         """Tell what the statement that is over has bound and changed."""
         statement, before, seen = self._statement, self._seen, {}
-        fresh: list[tuple[str, str, Tensor, bool]] = []
+        fresh: list[Change] = []
         for local, value in frame.f_locals.items():
             kind = kind_of(type(value))
-            if not kind:
-                continue
-            for name, tensor in ((local, value),) if kind == "tensor" else walk_leaves(local, value):
-                identity = seen[name] = identity_of(tensor)
-                known = before.get(name)
+            if kind == "tensor":
+                identity = seen[local] = identity_of(value)
+                known = before.get(local)
                 if known != identity:
-                    fresh.append((local, name, tensor, known is not None and known[0] == identity[0]))
+                    fresh.append(Change(local, local, value, known is not None and known[0] == identity[0]))
+            elif kind in OBJECTS:
+                if local in statement.mentions:
+                    inside: dict[str, Identity] = {}
+                    fresh += _changes(local, value, self._inside.get(local, _NOTHING), inside)
+                    self._inside[local] = inside
+            elif kind:
+                fresh += _changes(local, value, before, seen)
         self._seen = seen
-        if fresh:
-            self._tell(frame, fresh)
+        told = self._tell(frame, fresh) if fresh else set()
         if (statement.assigns and not self._interrupted) or statement.changes:
-            self._look_at_places(frame, {local for local, _, _, _ in fresh})
+            self._look_at_places(frame, {change.local for change in fresh}, told)
         self._interrupted = False
 
-    def _tell(self, frame: FrameType, fresh: list[tuple[str, str, Tensor, bool]]) -> None:
-        """Names in the order in which the statement binds them; of several names for a changed tensor the first."""
+    def _tell(self, frame: FrameType, fresh: list[Change]) -> set[str]:
+        """Names in the order in which the statement binds them; of several names for a changed tensor the first.
+
+        Returns those that have got a record.
+        """
+        told = set()
         order = {place.root: index for index, place in enumerate(self._statement.targets)}
-        fresh.sort(key=lambda each: order.get(each[0], len(order)))
+        fresh.sort(key=lambda each: order.get(each.local, len(order)))
         changed: set[int] = set()
-        for local, name, tensor, in_place in fresh:
+        for local, name, tensor, in_place, shared in fresh:
+            if shared and self._stack.knows(tensor):
+                continue
             if in_place:
-                if id(tensor) not in changed:
-                    self._bind(name, tensor, self._statement, in_place=True)
+                if id(tensor) not in changed and self._bind(name, tensor, self._statement, in_place=True):
+                    told.add(name)
                 changed.add(id(tensor))
             else:
                 # An item is told where it has no other name; a variable of this function that an inner one has bound,
                 # where that has not told it.
                 from_inside = local not in order and local in frame.f_code.co_cellvars
-                self._bind(name, tensor, self._statement, if_unnamed=name != local or from_inside)
+                if self._bind(name, tensor, self._statement, if_unnamed=name != local or from_inside):
+                    told.add(name)
+        return told
 
-    def _look_at_places(self, frame: FrameType, told: set[str]) -> None:
+    def _look_at_places(self, frame: FrameType, fresh: set[str], told: set[str]) -> None:
         """Attributes and items that were bound or changed, and names that were bound to the object they had."""
         statement = self._statement
         for place in statement.targets if statement.assigns and not self._interrupted else ():
-            if place.is_name and place.text in told:
+            if place.text in (fresh if place.is_name else told):
                 continue
             value = look_up(place, frame.f_locals)
             if isinstance(value, Tensor):
                 same = self._places.get(place.text, (0, 0))[0] == id(value)
                 in_place = statement.augments and (same or place.is_name)
                 is_item = not place.is_name and place.steps[-1][0] != "attribute"
-                if not (is_item and place.root in told):
+                if not (is_item and place.root in fresh):
                     self._bind(place.text, value, statement, in_place, if_unnamed=is_item and not in_place)
             elif not place.is_name:
-                for name, tensor in walk_leaves(place.text, value):
-                    self._bind(name, tensor, statement, if_unnamed=True)
+                for name, tensor, shared in walk_tensors(place.text, value):
+                    if not (shared and self._stack.knows(tensor)):
+                        self._bind(name, tensor, statement, if_unnamed=True)
         for place in statement.changes:
             value = look_up(place, frame.f_locals)
-            if isinstance(value, Tensor) and place.root not in told:
+            if isinstance(value, Tensor) and place.root not in fresh:
                 identity, known = identity_of(value), self._places.get(place.text)
                 if known is not None and known[0] == identity[0] and (known != identity or known[1] == UNCOUNTED):
                     self._bind(place.text, value, statement, in_place=True)
@@ -227,13 +256,24 @@ class WatchedFrame:
         """What is where the statement that begins will bind or change something, apart from plain local names."""
         statement = self._statement
         if not statement.has_places:
-            return _NO_PLACES
+            return _NOTHING
         found = {place.text: look_up(place, frame.f_locals) for place in (*statement.targets, *statement.changes)}
         return {text: identity_of(value) for text, value in found.items() if isinstance(value, Tensor)}
 
     def _bind(
         self, name: str, tensor: Tensor, statement: Statement, in_place: bool = False, if_unnamed: bool = False
-    ) -> None:
+    ) -> bool:
+        """Whether the tensor has got a record."""
         if if_unnamed and self._stack.under_way[-1].has_named(tensor):
-            return
+            return False
         self._stack.bind(name, tensor, "local", statement, self._file, statement.first or self._line, in_place)
+        return True
+
+
+def _changes(local: str, value: Any, before: dict[str, Identity], now: dict[str, Identity]) -> Iterator[Change]:
+    """What is in a container that was not there before, or has other contents; `now` takes down what is there."""
+    for name, tensor, shared in walk_tensors(local, value):
+        identity = now[name] = identity_of(tensor)
+        known = before.get(name)
+        if known != identity:
+            yield Change(local, name, tensor, known is not None and known[0] == identity[0], shared)

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from torch import nn
+from torch._C import _current_graph_task_id
 from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
@@ -19,9 +20,9 @@ from shapetrace.recorder.crash.shadow import shadow_of
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
 from shapetrace.recorder.frames import FrameWatcher
-from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.parameters import describe_model, describe_module, first_names
-from shapetrace.recorder.paths import ModulePaths
+from shapetrace.recorder.paths import ModulePaths, name_modules
 from shapetrace.recorder.source import NO_STATEMENT
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.trace import Failure, ModelRecord, ModuleCall, Trace
@@ -121,21 +122,20 @@ class _Recorder:
         self._is_watched = user_code_of(model)
         self._watcher = FrameWatcher(stack, self._is_watched)
         self._handles: list[RemovableHandle] = []
-        self._modules: dict[str, nn.Module] = dict(model.named_modules())
-        self._forwards: dict[Any, Forward] = {}
-        self._unhooked: dict[str, str] = {}
+        self._modules: dict[str, nn.Module] = name_modules(model)
+        self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
         self._outputs: dict[int, Any] = {}  # by the id of a module: what it returned last, without the tensors
         # The exception under way, by its id, for it holds the activations of its frames, and the innermost module.
         self._raised: tuple[int, str, nn.Module] | None = None
 
     def start(self) -> None:
         enter, leave = _Hook(self._guarded(self._enter)), _Hook(self._guarded(self._leave))
-        for path, module in self._modules.items():
-            try:
-                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
-            except RuntimeError:  # torch.jit.ScriptModule
-                self._unhooked[path] = "scripted: takes no hooks"
+        for module in self._modules.values():
+            # By way of the class: a scripted module refuses hooks, and heeds them all the same where Python calls it.
+            self._handles += (
+                nn.Module.register_forward_pre_hook(module, enter, with_kwargs=True),
+                nn.Module.register_forward_hook(module, leave, with_kwargs=True, always_call=True),
+            )
         self._watcher.start()
 
     def stop(self) -> None:
@@ -156,7 +156,11 @@ class _Recorder:
 
     def trace(self, name: str, weights: str) -> Trace:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
-        described = {path: describe_module(path, each, self._first_names) for path, each in self._modules.items()}
+        notes = notes_of(self._model)
+        described = {
+            path: replace(describe_module(path, each, self._first_names), note=self._note(path, each, notes))
+            for path, each in self._modules.items()
+        }
         called: set[str] = set()
 
         def complete(call: ModuleCall) -> ModuleCall:
@@ -166,18 +170,20 @@ class _Recorder:
 
         calls = tuple(map(complete, self._stack.finished))
         uncalled = tuple(
-            replace(each, note=self._unhooked.get(path, ""))
-            for path, each in described.items()
-            if path not in called and (each.parameters or each.buffers)
+            each for path, each in described.items() if path not in called and (each.parameters or each.buffers)
         )
         return Trace(describe_model(self._model, name, weights), calls, uncalled)
+
+    def _note(self, path: str, module: nn.Module, notes: dict[int, str]) -> str:
+        first = self._paths.first_path_of(module)
+        return "; ".join(filter(None, (f"same module as {first}" if path != first else "", notes.get(id(module), ""))))
 
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
         """The hook in the recorded thread, unwatched itself; no mistake of ours gets into the forward."""
 
         def guarded(*args: Any) -> None:
-            if threading.get_ident() != self._thread:
-                return
+            if threading.get_ident() != self._thread or _current_graph_task_id() != -1:
+                return  # what backward runs is a forward that was told already, which activation checkpointing repeats
             paused = self._watcher.pause()
             try:
                 hook(*args)
@@ -196,8 +202,7 @@ class _Recorder:
         self._stack.begin(module, path, forward)
         for name, value in forward.name_inputs(args, kwargs):
             statement = forward.arguments.get(name, NO_STATEMENT)
-            for leaf, tensor in walk_leaves(name, value):
-                self._stack.bind(leaf, tensor, "input", statement, forward.file, statement.first)
+            self._stack.tell(name, value, "input", statement, statement.first)
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
@@ -212,6 +217,6 @@ class _Recorder:
 
     def _forward_of(self, module: nn.Module) -> Forward:
         forward = getattr(module.forward, "__func__", module.forward)
-        if forward not in self._forwards:
-            self._forwards[forward] = describe_forward(module, self._is_watched)
-        return self._forwards[forward]
+        if id(forward) not in self._forwards:
+            self._forwards[id(forward)] = (forward, describe_forward(module, self._is_watched))
+        return self._forwards[id(forward)][1]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
 from shapetrace.axes import fit_axes
+from shapetrace.recorder.notes import notes_of
+from shapetrace.recorder.paths import name_modules, unwrap, without_wrappers
 from shapetrace.recorder.source import attributes_of
 from shapetrace.recorder.tensors import device_of, dtype_of, shape_of_parameter
 from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
@@ -14,7 +19,8 @@ def describe_model(model: nn.Module, name: str = "", weights: str = "") -> Model
     """The model's name and size; each parameter is counted once, uninitialised ones not at all."""
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters() if not nn.parameter.is_lazy(p)]
     trainable = sum(size for size, requires_grad in sizes if requires_grad)
-    return ModelRecord(name or type(model).__name__, type(model).__name__, count_parameters(model), trainable, weights)
+    class_name = class_name_of(model)
+    return ModelRecord(name or class_name, class_name, count_parameters(model), trainable, weights)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -24,20 +30,30 @@ def count_parameters(model: nn.Module) -> int:
 
 def describe_modules(model: nn.Module) -> list[ModuleCall]:
     """Every module with what it owns directly, in the order of `named_modules`, as a call without steps."""
-    first = first_names(model)
-    return [describe_module(path, module, first) for path, module in model.named_modules()]
+    first, notes = first_names(model), notes_of(model)
+    return [
+        replace(describe_module(path, module, first), note=notes.get(id(module), ""))
+        for path, module in name_modules(model).items()
+    ]
+
+
+def class_name_of(module: nn.Module) -> str:
+    """The class that somebody wrote: not that of a wrapper, nor what scripting has made of it."""
+    module = unwrap(module)
+    name: str = getattr(module, "original_name", "") if isinstance(module, torch.jit.ScriptModule) else ""
+    return name or type(module).__name__
 
 
 def first_names(model: nn.Module) -> dict[int, str]:
     """By the id of each parameter, the first full name under which the model has it."""
-    return {id(parameter): name for name, parameter in model.named_parameters()}
+    return {id(parameter): without_wrappers(name) for name, parameter in model.named_parameters()}
 
 
 def describe_module(path: str, module: nn.Module, first: dict[int, str]) -> ModuleCall:
     """The module and what it owns directly; `first` are the model's `first_names`."""
     return ModuleCall(
         path,
-        type(module).__name__,
+        class_name_of(module),
         parameters=tuple(
             _describe_parameter(path, module, name, parameter, first)
             for name, parameter in module._parameters.items()

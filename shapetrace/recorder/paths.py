@@ -7,19 +7,39 @@ from collections.abc import Sequence
 
 from torch import nn
 
+# What torch puts around a module to change how it runs (torch.compile, FSDP, activation checkpointing): nobody wrote
+# these into a model, so they are no part of its names.
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
 Caller = tuple[nn.Module, str]
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module itself, or the one that torch has wrapped."""
+    inside = next((module._modules[name] for name in _WRAPPERS if name in module._modules), None)
+    return module if inside is None else unwrap(inside)
+
+
+def without_wrappers(name: str) -> str:
+    """`_orig_mod.blocks.0.W` -> `blocks.0.W`."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def name_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Each module by its first path, as `named_modules` has them, and without wrappers."""
+    return {without_wrappers(path): each for path, each in model.named_modules() if unwrap(each) is each}
 
 
 class ModulePaths:
     """The dotted paths of a model's modules, also where modules are shared or refer to their parents."""
 
     def __init__(self, model: nn.Module):
-        self._first = {id(module): path for path, module in model.named_modules()}
+        self._first = {id(module): path for path, module in name_modules(model).items()}
         self._parents: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for module in model.modules():  # each once, so that a child that refers to its parent ends the walk
-            for name, child in module._modules.items():
+            for name, child in module._modules.items() if unwrap(module) is module else ():
                 if child is not None:
-                    self._parents[id(child)].append((id(module), name))
+                    self._parents[id(unwrap(child))].append((id(module), name))
         self._all_unique = all(len(parents) == 1 for parents in self._parents.values())
 
     def path_of(self, module: nn.Module, callers: Sequence[Caller]) -> str:
@@ -29,8 +49,11 @@ class ModulePaths:
                 below = self._path_below(id(module), id(caller))
                 if below is not None:
                     return f"{path}.{below}" if path else below
-        first: str = self._first[id(module)]
-        return first
+        return self.first_path_of(module)
+
+    def first_path_of(self, module: nn.Module) -> str:
+        """The first path that the model has for it."""
+        return self._first[id(module)]
 
     def _path_below(self, module: int, ancestor: int) -> str | None:
         """The shortest path from the ancestor down to the module."""

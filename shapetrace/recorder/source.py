@@ -34,9 +34,12 @@ class Statement:
     changes: tuple[Place, ...] = ()  # what it may change in place: `self.k` in `self.k[0] = x` and `self.k.add_(1)`
     assigns: bool = False  # an assignment: once over, it has bound its targets, be it to what they held before
     augments: bool = False  # `+=` and its like
+    mentions: frozenset[str] = frozenset()  # every name in it: only of these the insides may change
     has_places: bool = False  # whether it binds or changes anything that is no plain name
     readings: tuple[Axes, ...] = ()  # what its comment, annotation and patterns say of the result, in this order
 
+
+_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 NO_STATEMENT = Statement(0, 0)
 
@@ -130,7 +133,10 @@ def _add_statement(source: Source, node: ast.stmt, statement: Statement) -> None
         targets = (*before.targets, *statement.targets)
         changes = before.changes + statement.changes
         has_places = before.has_places or statement.has_places
-        statement = replace(statement, targets=targets, changes=changes, assigns=simple, has_places=has_places)
+        mentions = before.mentions | statement.mentions
+        statement = replace(
+            statement, targets=targets, changes=changes, assigns=simple, mentions=mentions, has_places=has_places
+        )
     for line in range(statement.first, statement.last + 1):
         source.statements[line] = statement
 
@@ -164,6 +170,7 @@ def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
         changes,
         isinstance(node, ast.Assign | ast.AugAssign) or (isinstance(node, ast.AnnAssign) and node.value is not None),
         isinstance(node, ast.AugAssign),
+        frozenset(each.id for each in _within(own) if isinstance(each, ast.Name)),
         bool(changes) or not all(place.is_name for place in targets),
         tuple(axes for axes in (*axes_in_comment(comment), annotation, pattern) if axes),
     )
@@ -187,11 +194,17 @@ def _own_nodes(node: ast.stmt) -> Iterator[ast.AST]:
     while queue:
         each = queue.pop(0)
         yield each
-        if not isinstance(each, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        if not isinstance(each, _SCOPES):
             inner = ast.iter_child_nodes(each)
             queue = [
                 child for child in inner if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
             ] + queue
+
+
+def _within(own: list[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of a statement, and those of the lambdas and comprehensions in it."""
+    for each in own:
+        yield from ast.walk(each) if isinstance(each, _SCOPES) else (each,)
 
 
 def _changed_place(node: ast.AST) -> Place | None:

@@ -19,7 +19,8 @@ def shape_of(tensor: Tensor) -> Shape:
     try:
         return tuple(map(_size_of, tensor.shape))
     except (RuntimeError, NotImplementedError):  # a strided nested tensor has no shape
-        return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+        axes = zip(*(part.shape for part in tensor.unbind()), strict=True)
+        return (tensor.size(0), *(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in axes))
 
 
 def _size_of(size: int | torch.SymInt) -> int:
@@ -37,6 +38,18 @@ def shape_of_parameter(parameter: Tensor) -> Shape | None:
 def dtype_of(tensor: Tensor) -> str:
     """`float32`, `int64`, ..."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def form_of(tensor: Tensor) -> str:
+    """`sparse_csr`, `nested`, `DTensor`, the class of any other subclass; "" of a plain dense tensor or parameter."""
+    cls, layout = type(tensor), tensor.layout
+    if layout is torch.strided and (cls is Tensor or cls is nn.Parameter) and not tensor.is_nested:
+        return ""
+    if tensor.is_nested:
+        return "nested"
+    if cls is not Tensor and cls.__module__ != "torch.nn.parameter":
+        return cls.__name__
+    return "" if layout is torch.strided else str(layout).removeprefix("torch.")
 
 
 def device_of(tensor: Tensor) -> str:
@@ -59,8 +72,12 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
         return None
     try:
         values = (tensor.detach().abs() if tensor.is_complex() else tensor.detach()).double()
-    except (NotImplementedError, RuntimeError, TypeError):  # less than a byte each, or a device without float64
+        return _figures_of(values)
+    except (NotImplementedError, RuntimeError, TypeError):  # less than a byte each, no float64 there, or no values
         return None
+
+
+def _figures_of(values: Tensor) -> TensorStats:
     finite = values[values.isfinite()]
     nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
     samples = _samples_of(values.flatten())

@@ -103,15 +103,17 @@ def _row(row: ParameterRecord | TensorRecord) -> str:
     if isinstance(row, ParameterRecord):
         flags += [] if row.trainable else ["frozen"]
         flags += [f"tied to {row.tied}"] if row.tied else []
-    elif row.in_place:
-        flags.append("in place")
+    else:
+        flags += [row.kind] if row.kind else []
+        flags += ["in place"] if row.in_place else []
     flag = f"<span class=flag>{_escape(', '.join(flags))}</span> " if flags else ""
     axes = "" if row.comment.startswith(("(", "[")) else " ".join(row.axes)
+    shape = write_shape(row.shape) if row.dtype else ""
     source = write_source(row.source) if isinstance(row, TensorRecord) else ""
     return (
         f"<tr data-name='{_escape(row.name)}'><td class=role>{_escape(role)}</td>"
         f"<td class=name>{_escape(row.name)}</td>"
-        f"<td class=shape>{_escape(write_shape(row.shape))}</td><td class=quiet>{_escape(row.dtype)}</td>"
+        f"<td class=shape>{_escape(shape)}</td><td class=quiet>{_escape(row.dtype)}</td>"
         f"<td>{flag}<span class=class>{_escape(axes)}</span> <span class=comment>{_escape(row.comment)}</span></td>"
         f"<td class=source>{_escape(source)}</td></tr>"
     )

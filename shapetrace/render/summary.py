@@ -10,7 +10,7 @@ from shapetrace.parameters import count_bytes, unique_parameters
 from shapetrace.render.failure import render_failure
 from shapetrace.render.theme import count_of, printable, quoted, separated, write_bytes
 from shapetrace.render.tree import EVERYTHING, View, render_trees
-from shapetrace.trace import InputRecord, TensorRecord, Trace, walk_calls, walk_modules
+from shapetrace.trace import InputRecord, Trace, tensors_of, walk_calls, walk_modules
 
 _MOST_TOKENS = 20  # a longer text is told by its first tokens, unless everything is to be shown
 
@@ -53,7 +53,7 @@ def _tokens(given: InputRecord, predictions: tuple[str, ...], view: View) -> Ren
 
 def _totals(trace: Trace) -> Text:
     calls = [each for call in trace.calls for each in walk_calls(call)]
-    tensors = sum(isinstance(step, TensorRecord) for call in calls for step in call.steps)
+    tensors = sum(each.has_shape for call in calls for each in tensors_of(call))
     records = unique_parameters(walk_modules(trace)).values()
     parameters = count_of(sum(record.size for record in records), "parameter")
     frozen = sum(record.size for record in records if not record.trainable)

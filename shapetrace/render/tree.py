@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from shapetrace.folding import Run, Step, fold, likeness_of
+from shapetrace.folding import fold_loops, form_of, likeness_of, span
 from shapetrace.parameters import count_parameters
 from shapetrace.render.parameters import render_parameter_table
 from shapetrace.render.theme import printable
@@ -25,10 +25,11 @@ from shapetrace.trace import (
     tensors_of,
     walk_modules,
     write_shape,
+    write_value,
 )
 
 _NARROWEST_COMMENT = 24
-_Step = TypeVar("_Step", bound=Step)
+Item = TypeVar("Item")
 
 
 class CompactTree(Tree):
@@ -48,6 +49,7 @@ class View:
 
 EVERYTHING = View()
 Row = ParameterRecord | TensorRecord
+_ROLES = {"input": "in", "output": "", "local": ""}
 
 
 def render_trees(trace: Trace, view: View = EVERYTHING) -> list[RenderableType]:
@@ -57,14 +59,14 @@ def render_trees(trace: Trace, view: View = EVERYTHING) -> list[RenderableType]:
     """
     sizes = _Sizes(trace)
     trees: list[RenderableType] = []
-    for run in _runs(trace.calls, view):
-        for call, last in zip(run.items, run.last, strict=True):
-            tree = CompactTree(_head(call, last, run.times, sizes, base="", is_root=True), guide_style="dim")
-            if call.module and call.parameters:
-                title = Text("parameters of ", "note").append(call.module, "path")
-                trees.append(Group(title, render_parameter_table(call, sizes.modules)))
-                call = replace(call, parameters=())
-            trees.append(_grow(tree, call, sizes, view, level=0))
+    for each in _fold(trace.calls, trace.calls, view):
+        tree = CompactTree(_head(each, sizes, is_root=True), guide_style="dim")
+        call = each.first
+        if call.module and call.parameters:
+            title = Text("parameters of ", "note").append(call.module, "path")
+            trees.append(Group(title, render_parameter_table(call, sizes.modules)))
+            each = _Folded(replace(call, parameters=()), replace(each.last, parameters=()), each.times)
+        trees.append(_grow(tree, each, sizes, view, level=0))
     if trace.uncalled:
         trees.append(_render_uncalled(trace.uncalled, sizes, view))
     return trees
@@ -74,9 +76,9 @@ def _render_uncalled(modules: Sequence[ModuleCall], sizes: _Sizes, view: View) -
     tree = CompactTree(
         Text("not called", "flag").append(", though what uses their parameters may have run", "note"), guide_style="dim"
     )
-    for run in _runs(modules, view):
-        for module, last in zip(run.items, run.last, strict=True):
-            _add_rows(tree.add(_head(module, last, run.times, sizes, base="")), _owned(module), sizes)
+    for each in _fold(modules, modules, view):
+        rows = _owned(each)
+        _add_rows(tree.add(_head(each, sizes)), rows, sizes, _Widths.of(rows))
     return tree
 
 
@@ -98,45 +100,66 @@ class _Sizes:
         return count_parameters(self.modules, path)
 
 
-def _runs(steps: Sequence[_Step], view: View) -> list[Run[_Step]]:
+@dataclass(frozen=True, slots=True)
+class _Folded(Generic[Item]):
+    """The first and the last of so many that are alike; of one, that is both."""
+
+    first: Item
+    last: Item
+    times: int
+
+
+def _fold(first: Sequence[Item], last: Sequence[Item], view: View) -> list[_Folded[Item]]:
+    """What two calls that are alike have done, with what each has repeated told once."""
+    pairs = list(zip(first, last, strict=True))
     if view.expand:
-        return [Run((step,), 1, (step,)) for step in steps]
-    return fold(steps, likeness_of)
+        return [_Folded(one, other, 1) for one, other in pairs]
+    runs = fold_loops(pairs, lambda pair: _both(likeness_of, *pair), lambda pair: _both(form_of, *pair))
+    return [
+        _Folded(one, other, run.times) for run in runs for (one, _), (_, other) in zip(run.items, run.last, strict=True)
+    ]
 
 
-def _grow(tree: Tree, call: ModuleCall, sizes: _Sizes, view: View, level: int) -> Tree:
+def _both(describe: Callable[[Any], Hashable], one: Item, other: Item) -> Hashable:
+    return describe(one) if one is other else (describe(one), describe(other))
+
+
+def _grow(tree: Tree, call: _Folded[ModuleCall], sizes: _Sizes, view: View, level: int) -> Tree:
     """Add what the call owns and what happened in it; modules below the view's depth only by name."""
     if view.depth is not None and level >= view.depth:
         return tree
-    waiting: list[tuple[Row, int]] = _owned(call)
-    widths = _Widths.of((*call.parameters, *call.buffers, *tensors_of(call)))
-    for run in _runs(call.steps, view):
-        for step, last in zip(run.items, run.last, strict=True):
-            if isinstance(step, TensorRecord):
-                waiting.append((step, run.times))
-                continue
-            _add_rows(tree, waiting, sizes, widths)
-            waiting = []
-            assert isinstance(last, ModuleCall)
-            below = tree.add(_head(step, last, run.times, sizes, base=call.module))
+    owned = _owned(call)
+    steps: list[_Folded[Any]] = _fold(call.first.steps, call.last.steps, view)
+    rows = [each for each in steps if isinstance(each.first, TensorRecord)]
+    widths = _Widths.of([*owned, *rows])
+    _add_rows(tree, owned, sizes, widths)
+    for step in steps:
+        if isinstance(step.first, TensorRecord):
+            _add_rows(tree, [step], sizes, widths)
+        else:
+            below = tree.add(_head(step, sizes, around=call))
             _grow(below, step, sizes, view, level + 1)
-    _add_rows(tree, waiting, sizes, widths)
-    if sizes.has_failed(call):
+    if sizes.has_failed(call.last):
         tree.add(Text("✗", "bad").append(f" {printable(sizes.source)}" if sizes.source else " raised here", "note"))
     return tree
 
 
-def _owned(call: ModuleCall) -> list[tuple[Row, int]]:
-    rows: tuple[Row, ...] = (*call.parameters, *call.buffers)
-    return [(row, 1) for row in rows]
+def _owned(call: _Folded[ModuleCall]) -> list[_Folded[Any]]:
+    first, last = call.first, call.last
+    rows = zip((*first.parameters, *first.buffers), (*last.parameters, *last.buffers), strict=True)
+    return [_Folded(one, other, 1) for one, other in rows]
 
 
-def _head(call: ModuleCall, last: ModuleCall, times: int, sizes: _Sizes, base: str, is_root: bool = False) -> Text:
+def _head(
+    each: _Folded[ModuleCall], sizes: _Sizes, around: _Folded[ModuleCall] | None = None, is_root: bool = False
+) -> Text:
     """`blocks.0 ... blocks.11  TransformerBlock  x12  7,087,872 each`."""
+    call, times = each.first, each.times
     head = Text(no_wrap=False)
-    name = _relative(call.module, base)
-    if last.module != call.module:
-        name += f" ... {_relative(last.module, base)}"
+    name = _relative(call.module, around.first.module if around else "")
+    last = _relative(each.last.module, around.last.module if around else "")
+    if last != name:
+        name += f" ... {last}"
     if name:
         head.append(printable(name), "path").append("  ")
     head.append(printable(call.class_name), "class")
@@ -162,22 +185,15 @@ class _Widths:
     shape: int
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> _Widths:
-        rows = list(rows)
+    def of(cls, rows: Sequence[_Folded[Row]]) -> _Widths:
         labels = [_label(row).cell_len for row in rows]
-        shapes = [len(_shape(row)) for row in rows]
+        shapes = [_shape(row).cell_len for row in rows]
         return cls(max(labels, default=0), max(shapes, default=0))
 
 
-def _add_rows(
-    tree: Tree,
-    rows: Sequence[tuple[Row, int]],
-    sizes: _Sizes,
-    widths: _Widths | None = None,
-) -> None:
-    widths = widths or _Widths.of(row for row, _ in rows)
-    for row, times in rows:
-        tree.add(_Row(_label(row), Text(_shape(row), "shape"), _remark(row, times, sizes), widths))
+def _add_rows(tree: Tree, rows: Sequence[_Folded[Row]], sizes: _Sizes, widths: _Widths) -> None:
+    for row in rows:
+        tree.add(_Row(_label(row), _shape(row), _remark(row.first, row.times, sizes), widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +206,8 @@ class _Row:
     widths: _Widths
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        left = self.widths.label + self.widths.shape + 3
-        beside = options.max_width - left >= _NARROWEST_COMMENT
+        space = options.max_width - (self.widths.label + self.widths.shape + 3)
+        beside = space >= min(_NARROWEST_COMMENT, self.remark.cell_len)
         grid = Table.grid()
         grid.add_column(justify="right", width=self.widths.label, no_wrap=True)
         grid.add_column(width=self.widths.shape + 3, no_wrap=True)
@@ -202,21 +218,24 @@ class _Row:
             yield Padding(self.remark, (0, 0, 0, 4), expand=False)
 
 
-def _label(row: Row) -> Text:
-    role = (
-        "param"
-        if isinstance(row, ParameterRecord)
-        else {"input": "in", "output": "", "local": ""}.get(row.role, row.role)
-    )
+def _label(each: _Folded[Row]) -> Text:
+    """`in past.0..11.key`: the role, where it is not plain from the place, and the names of the first and the last."""
+    row = each.first
+    role = "param" if isinstance(row, ParameterRecord) else _ROLES.get(row.role, row.role)
     label = Text()
     if role:
         label.append(f"{role} ", "role")
-    return label.append(printable(row.name), "name")
+    return label.append(printable(span(row.name, each.last.name)), "name")
 
 
-def _shape(row: Row) -> str:
-    shape = write_shape(row.shape)
-    return shape if row.dtype == "float32" else f"{shape} {row.dtype}"
+def _shape(each: _Folded[Row]) -> Text:
+    """`(1, 7..26, 768)`, where the last differs from the first."""
+    first, last = each.first, each.last
+    shape = write_value(first)
+    if first.shape != last.shape and first.shape is not None and last.shape is not None:
+        sizes = [str(a) if a == b else f"{a}..{b}" for a, b in zip(first.shape, last.shape, strict=True)]
+        shape = shape.replace(write_shape(first.shape), f"({', '.join(sizes)}{',' * (len(sizes) == 1)})")
+    return Text(printable(shape), "shape")
 
 
 def _remark(row: Row, times: int, sizes: _Sizes) -> Text:
@@ -255,7 +274,8 @@ def _flags(row: Row, times: int, sizes: _Sizes) -> list[str]:
 def _stats(stats: TensorStats) -> Text:
     figures = {"min": stats.min, "max": stats.max, "mean": stats.mean, "rms": stats.rms}
     known = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
-    text = Text("  ".join(known) or "no finite entries", "note")
+    is_empty = not (known or stats.nan or stats.inf)
+    text = Text("  ".join(known) or ("empty" if is_empty else "no finite entries"), "note")
     for name, count in (("nan", stats.nan), ("inf", stats.inf)):
         if count:
             text.append(f"  {count} {name}", "bad")
