@@ -67,4 +67,12 @@ def _items(kind: str, value: Any) -> Iterator[tuple[object, Any]]:
     if kind == "namedtuple":
         # torch.return_types, such as that of max(dim=0), keep their names elsewhere than a namedtuple.
         return zip(getattr(value, "_fields", None) or value.__match_args__, value, strict=False)
-    return ((each.name, getattr(value, each.name, None)) for each in fields(value))
+    return ((each.name, _stored(value, each.name)) for each in fields(value))
+
+
+def _stored(value: Any, name: str) -> Any:
+    """What the field holds, past a `__getattr__` or `__getattribute__` of the class, which may compute, or raise."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:  # a field that was never set
+        return None
