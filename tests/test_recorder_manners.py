@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import importlib
 import json
 import os
 import pickle
@@ -11,12 +12,14 @@ import textwrap
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch import nn
 
 from shapetrace import record, recording
+from shapetrace.recorder import attributes
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.trace import walk_calls
 
@@ -214,6 +217,50 @@ def test_no_code_of_the_users_is_run_by_looking():
 
     trace = record(Toy(), torch.ones(2))
     assert [step.name for step in trace.calls[0].steps] == ["x", "touchy.attribute", "value", "y"]
+
+
+def test_a_dataclass_that_guards_its_fields_is_read_past_its_guard():
+    @dataclass
+    class Guarded:
+        inner: torch.Tensor
+        unset: torch.Tensor = field(init=False)
+
+        def __getattribute__(self, name):
+            if name in ("inner", "unset"):
+                raise RuntimeError("read")
+            return super().__getattribute__(name)
+
+    class Toy(nn.Module):
+        def forward(self, x):
+            guarded = Guarded(x + 1)
+            return x + 2
+
+    assert [step.name for step in record(Toy(), torch.ones(2)).calls[0].steps] == ["x", "guarded.inner", "out"]
+
+
+def test_no_source_is_read_for_a_parameter_that_it_does_not_name(tmp_path, monkeypatch):
+    """A base class may be thousands of lines, and to read those takes longer than the model."""
+    (tmp_path / "large_base.py").write_text(
+        "from torch import nn\nclass Base(nn.Module):\n    def save(self):\n        self.path = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    base = importlib.import_module("large_base").Base
+    read, read_source = [], attributes.read_source
+    monkeypatch.setattr(attributes, "read_source", lambda name: read.append(name) or read_source(name))
+
+    class Toy(base):
+        @torch.no_grad()
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))  # (d_model)
+
+        def forward(self, x):
+            return x + 1
+
+    (scale,) = record(Toy(), torch.ones(2)).calls[0].parameters
+    assert (scale.name, scale.axes, {os.path.basename(name) for name in read}) == (
+        *("scale", ("d_model",), {"test_recorder_manners.py"}),
+    )
 
 
 def test_a_large_container_is_not_walked_on_every_line():

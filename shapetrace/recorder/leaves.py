@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Size, Tensor, nn
 
-from shapetrace.recorder.attributes import holds_attributes, stored_attributes
+from shapetrace.recorder.storage import holds_attributes, stored_attributes
 
 # Deeper or longer than this, a container is a data set and no value that a person named.
 _DEPTH = 4

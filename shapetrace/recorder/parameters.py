@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from shapetrace.axes import fit_axes
+from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.paths import name_modules, unwrap, without_wrappers
-from shapetrace.recorder.source import attributes_of
 from shapetrace.recorder.tensors import device_of, dtype_of, shape_of_parameter
 from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
 
@@ -70,7 +70,7 @@ def _describe_parameter(
 ) -> ParameterRecord:
     full = f"{path}.{name}" if path else name
     shape = shape_of_parameter(parameter)
-    statement = attributes_of(type(module)).get(name)
+    statement = statement_of_attribute(type(module), name)
     known_as = first.get(id(parameter), full)
     return ParameterRecord(
         name,
@@ -85,7 +85,7 @@ def _describe_parameter(
 
 
 def _describe_buffer(module: nn.Module, name: str, buffer: Tensor) -> TensorRecord:
-    statement = attributes_of(type(module)).get(name)
+    statement = statement_of_attribute(type(module), name)
     shape = shape_of_parameter(buffer) or ()
     return TensorRecord(
         name,

@@ -11,8 +11,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import CodeType, FunctionType
-from weakref import WeakKeyDictionary
+from types import CodeType
 
 from shapetrace.axes import Axes, axes_in_annotation, axes_in_comment, axes_in_pattern
 from shapetrace.recorder.access import Place, read_place
@@ -80,27 +79,6 @@ def read_source(filename: str) -> Source:
     """What the file says, as it is now; a notebook cell counts as a file."""
     linecache.checkcache(filename)
     return _parse_source("".join(linecache.getlines(filename)))
-
-
-def attributes_of(cls: type) -> dict[str, Statement]:
-    """Where each `self.name` is first bound, in the source of the class or else of those it inherits from."""
-    if cls not in _ATTRIBUTES:
-        _ATTRIBUTES[cls] = {}
-        for each in reversed(cls.__mro__):
-            _ATTRIBUTES[cls].update(_own_attributes(each))
-    return _ATTRIBUTES[cls]
-
-
-_ATTRIBUTES: WeakKeyDictionary[type, dict[str, Statement]] = WeakKeyDictionary()
-
-
-def _own_attributes(cls: type) -> dict[str, Statement]:
-    if cls.__module__.partition(".")[0] in ("torch", "builtins"):
-        return {}
-    codes = [each.__code__ for each in vars(cls).values() if isinstance(each, FunctionType)]
-    # A class does not know its line, but its functions do, and names alone would mix up local classes.
-    around = [read_source(code.co_filename).class_around(code.co_firstlineno) for code in codes]
-    return next((attributes for attributes in around if attributes), {})
 
 
 @lru_cache(maxsize=256)

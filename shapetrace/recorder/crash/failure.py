@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from shapetrace.axes import Axes, fit_axes
+from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.crash.expressions import Expressions
 from shapetrace.recorder.crash.hints import find_hint
 from shapetrace.recorder.crash.operation import Operation, Term, call_of_module, read_operation
 from shapetrace.recorder.crash.patterns import letters_of
 from shapetrace.recorder.crash.site import Site, find_frame_of, find_site
-from shapetrace.recorder.source import attributes_of
 from shapetrace.recorder.tensors import device_of, dtype_of, shape_of
 from shapetrace.trace import Failure, ModuleCall, Operand, TensorRecord, write_shape
 
@@ -87,7 +87,8 @@ def _axes_of(text: str, shape: tuple[int, ...], site: Site, calls: Sequence[Modu
         if isinstance(step, TensorRecord) and step.name == text and step.shape == shape:
             return step.axes
     owner = site.frame.f_locals.get("self")
-    statement = attributes_of(type(owner)).get(text.removeprefix("self.")) if text.startswith("self.") else None
+    name = text.removeprefix("self.")
+    statement = statement_of_attribute(type(owner), name) if name != text else None
     return fit_axes(statement.readings, shape) if statement else ()
 
 
