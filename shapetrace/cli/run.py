@@ -79,6 +79,7 @@ def run(
     from shapetrace.cli.show import show_trace
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
+    from shapetrace.recorder.paths import name_modules
     from shapetrace.running import prepare, trace_target
     from shapetrace.selection import match_paths, select_modules
     from shapetrace.store import check_writable
@@ -97,7 +98,7 @@ def run(
             target, Asked(text, ids, described, not no_bos), seed, meta, note
         )  # before the weights are had
         if module is not None:
-            match_paths(module, [path for path, _ in target.model.named_modules()])
+            match_paths(module, list(name_modules(target.model)))
         if not meta:
             total = count_parameters(target.model)
             with progress(f"drawing {model}'s weights", total) as advance:
