@@ -1,5 +1,10 @@
 """python -m shapetrace"""
 
-from shapetrace.cli import main
+import sys
+
+if not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))  # the current folder, whose files are not to be taken for libraries
+
+from shapetrace.cli import main  # noqa: E402 - after that
 
 main(prog_name="shapetrace")

@@ -1,6 +1,7 @@
 """`--model`: files, modules, expressions and Hugging Face's models; what each is called and what is wrong with it."""
 
 import json
+import sys
 import textwrap
 
 import pytest
@@ -9,12 +10,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shapetrace.errors import ShapetraceError, WeightsError
+from shapetrace.golden import record_golden
 from shapetrace.target import build_on_meta, build_target, find_source
 from shapetrace.target.vocabulary import vocabulary_of
 
 MODEL = """
     from dataclasses import dataclass
-    import torch
+    import sys, torch
     from torch import nn
 
     @dataclass
@@ -67,6 +69,21 @@ MODEL = """
             super().__init__()
             raise ValueError("no such size")
 
+    class Exits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            sys.exit("no such file")
+
+    class KeywordOnly(nn.Module):
+        def __init__(self, config: TinyConfig, *, p: float, heads, act=nn.ReLU(), size=(2, 3)):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+    class WrongSize(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, -1)
+
     net = Net()
     width = 4
     number = 3.5
@@ -106,6 +123,50 @@ def test_the_seed_decides_what_it_is_built_with(file):
     one, same, other = (build_target(f"{file}:Net", seed=seed).model.mlp.up.weight for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+def test_an_instance_of_the_users_own_stays_as_it_is(tmp_path):
+    file = tmp_path / "own_instance.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\nnet = nn.Linear(2, 2)\nones = nn.Parameter(torch.ones(3))\n"
+        "def cached(): return net\ndef wrapped(): return nn.Sequential(net)\n"
+        "class Holder(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = ones\n"
+    )
+    path, state = list(sys.path), torch.get_rng_state()
+    build_on_meta(f"{file}:net")
+    assert (sys.path, torch.equal(state, torch.get_rng_state())) == (path, True)
+    own = sys.modules["own_instance"]
+    before = own.net.weight.clone()
+    for expression in ("net", "cached", "cached()", "wrapped", "nn.Sequential(net)", "Holder", "Holder()"):
+        build_on_meta(f"{file}:{expression}")
+        build_target(f"{file}:{expression}", weights="random")
+        assert torch.equal(own.net.weight, before), expression
+        assert torch.equal(own.ones, torch.ones(3)), expression
+        assert own.net.training, expression
+    path = list(sys.path)
+    record_golden(f"{file}:net", (torch.ones(1, 2),), {}, values=True)
+    assert torch.equal(own.net.weight, before)
+    assert (sys.path, torch.equal(state, torch.get_rng_state())) == (path, True)
+
+
+def test_an_instance_whose_forward_is_a_function_on_it_is_run_itself(tmp_path):
+    (tmp_path / "patched.py").write_text(
+        "from torch import nn\nnet = nn.Sequential(nn.Linear(2, 2))\nnet.forward = lambda x: net[0](x) * 2\n"
+    )
+    target = build_target(f"{tmp_path}/patched.py:net")
+    assert target.model is sys.modules["patched"].net
+
+
+def test_the_folder_is_first_for_the_users_code_and_then_last(tmp_path):
+    (tmp_path / "einops.py").write_text("")
+    (tmp_path / "late_sibling.py").write_text("WIDTH = 7\n")
+    (tmp_path / "path_seen.py").write_text(
+        "import sys\nfrom torch import nn\nseen = sys.path[0]\n"
+        "def build():\n    from late_sibling import WIDTH\n    return nn.Linear(WIDTH, 1)\n"
+    )
+    target = build_target(f"{tmp_path}/path_seen.py:build")
+    assert (target.model.in_features, sys.modules["path_seen"].seen) == (7, str(tmp_path))
+    assert (sys.path[-1], sys.path.count(str(tmp_path))) == (str(tmp_path), 1)
 
 
 def test_an_importable_module(file, monkeypatch):
@@ -219,8 +280,8 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
     [
         (
             "{file}",
-            "`{file}` does not say which model in {file}\n\nhint: name it, such as --model {file}:Bad; there is Bad, "
-            "Looking, Tied, Net, Mlp",
+            "`{file}` does not say which model in {file}\n\nhint: name it, such as --model {file}:WrongSize; there is "
+            "WrongSize, KeywordOnly, Exits, Bad, Looking, Tied, Net, Mlp",
         ),
         ("{file}:", "`{file}:` does not say which model in {file}\n\nhint: name it"),
         ("{folder}/none.py:Net", "there is no file `{folder}/none.py`\n\nhint: give the path of a Python file"),
@@ -239,6 +300,25 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
             "{file}:Bad",
             "`Bad` in {file} raised ValueError: no such size\n"
             '  in tiny_net.py:54: raise ValueError("no such size")\n\nhint: mend that first',
+        ),
+        (
+            "{file}:Exits",
+            '`Exits` in {file} exits: no such file\n  in tiny_net.py:59: sys.exit("no such file")\n\nhint: guard what',
+        ),
+        (
+            "{file}:KeywordOnly(TinyConfig())",
+            "`KeywordOnly(TinyConfig())` in {file} raised TypeError: KeywordOnly.__init__() missing 2 required",
+        ),
+        (
+            "{file}:KeywordOnly",
+            "`KeywordOnly` in {file} needs `config`, `p`, `heads`: "
+            "KeywordOnly(config: tiny_net.TinyConfig, *, p: float, heads, act=..., size=(2, 3))\n\n"
+            "hint: write the call, such as --model '{file}:KeywordOnly(TinyConfig(), p=0.1, heads=...)'",
+        ),
+        (
+            "{file}:WrongSize",
+            "`WrongSize` in {file} raised RuntimeError: Trying to create tensor with negative dimension -1: [-1, 4]\n"
+            "  in tiny_net.py:69: self.lin = nn.Linear(4, -1)\n\nhint: mend that first",
         ),
         (
             "{file}:Net(TinyConfig(depth=3))",
@@ -261,7 +341,7 @@ def test_what_is_no_model(file, name, message):
             "importing {file} raised ModuleNotFoundError: No module named 'no_such_thing'\n  in broken.py:1: ",
         ),
         ("x = (\n", "importing {file} raised SyntaxError: '(' was never closed\n  in broken.py:1"),
-        ("import sys\nsys.exit(3)\n", "importing {file} raised it exits\n  in broken.py:2: sys.exit(3)"),
+        ("import sys\nsys.exit(3)\n", "importing {file} exits: 3\n  in broken.py:2: sys.exit(3)"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_imported(tmp_path, text, message):

@@ -72,7 +72,7 @@ def annotate(
         inputs = prepare(target, Asked(text, ids, described, not no_bos), seed, is_built_in, note)
         if not is_built_in:
             target = source.complete(target, "auto", seed, note, ignore_advance)
-        trace = trace_target(target, inputs, meta=is_built_in)
+        trace = trace_target(target, inputs, meta=is_built_in, seed=seed)
     if trace.error:
         note(f"the forward raised {trace.error}" + (f", in {trace.error.source}" if trace.error.source else ""))
     files = annotate_traces(trace, module=module)

@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from shapetrace.errors import ShapetraceError, WeightsError, suggest
+from shapetrace.target.seeding import seeded
 from shapetrace.target.target import Advance, Note, Target
-from shapetrace.target.user_model import give_weights
+from shapetrace.target.weights import give_weights
 from shapetrace.weights.pretrained import find_hub_file
 
 _EXAMPLE = "write hf:NAME, hf:FOLDER or hf:CONFIG.json, such as 'hf:gpt2?n_layer=2&n_embd=64'"
@@ -83,8 +84,8 @@ class HuggingFace:
                     raise
                 note(f"{error.message}; going on with random weights")
         _check_memory(outline.model)
-        torch.manual_seed(seed)
-        built = Target(self.name, _build(config), f"random (seed {seed})")
+        with seeded(seed):
+            built = Target(self.name, _build(config), f"random (seed {seed})")
         return built if weights == "auto" else give_weights(built, weights, seed, note, advance)
 
     def _configure(self) -> tuple[Any, str]:
