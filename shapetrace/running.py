@@ -16,7 +16,7 @@ from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
-from shapetrace.tokens import decode_each
+from shapetrace.tokens import words_of
 from shapetrace.trace import Trace
 
 
@@ -57,7 +57,7 @@ def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
     logits = _logits_in(output, len(inputs.given.ids), vocabulary) if target.are_trained and inputs.given else None
     if logits is None or not bool(logits.isfinite().all()):
         return ()
-    return decode_each(logits[0].argmax(-1).tolist())
+    return words_of(logits[0].argmax(-1).tolist(), vocabulary)
 
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:

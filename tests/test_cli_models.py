@@ -227,6 +227,8 @@ def test_a_crash_is_shown_and_saved_and_exits_with_1(file, tmp_path):
         (["params", "--model", "gpt.py"], "error: `gpt.py` does not say which model in gpt.py\n\nhint: name it"),
         (["diff", "--model", "gpt.py:Net"], "error: gpt.py:Net"),
         (["run", "--model", "gpt.py:Gpt", "--module", "attn.kqv"], "error: no module `attn.kqv` in this model"),
+        (["run", "--model", "gpt.py:Gpt", "--seed", "9" * 30], "Usage: main run [OPTIONS] [TEXT]"),
+        (["run", "--model", "gpt.py:Gpt", "--ids", "9" * 30], "error: 999,999,"),
         (["run", "--model", "gpt.py:Gpt", "--set", "width=4"], "error: `--set` changes a built-in model"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.golden import record_golden
@@ -379,18 +380,51 @@ def test_a_model_type_with_another_size():
         ("t5", "T5ForConditionalGeneration"),
         ("llama", "LlamaForCausalLM"),
         ("vit", "ViTModel"),
+        ("whisper", "WhisperForConditionalGeneration"),
+        ("llava", "LlavaForConditionalGeneration"),
+        ("gemma3_text", "Gemma3ForCausalLM"),
     ],
 )
 def test_the_kind_of_model_that_a_type_is_known_for(name, cls):
     assert type(build_on_meta(f"hf:{name}").model).__name__ == cls
 
 
-def test_a_folder_with_a_config_and_weights(tmp_path):
+def test_what_a_config_works_out_from_a_field_follows_its_change(tmp_path):
+    def config(name):
+        return build_on_meta(f"hf:{name}").model.config
+
+    small = "num_hidden_layers=1&hidden_size=64&num_attention_heads=4"
+    assert (config(f"llama?{small}").head_dim, config("llama").head_dim) == (16, 128)
+    assert config("t5?num_layers=1").num_decoder_layers == 1
+    assert config("t5?num_hidden_layers=1").num_decoder_layers == 1  # by its other name
+    (tmp_path / "c.json").write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 11}))
+    of_file = config(f"{tmp_path}/c.json?hidden_size=64&num_attention_heads=4")
+    assert (of_file.head_dim, of_file.vocab_size, of_file.num_hidden_layers) == (16, 11, 1)
+
+
+def test_a_field_of_a_part_of_a_config():
+    config = build_on_meta("hf:llava?text_config.num_hidden_layers=1&vision_config.num_hidden_layers=2").model.config
+    assert (config.text_config.model_type, config.text_config.num_hidden_layers) == ("llama", 1)
+    # transformers' LLaVA has a vision tower of its own sizes, which stay.
+    vision = config.vision_config
+    assert (vision.model_type, vision.num_hidden_layers, vision.image_size) == ("clip_vision_model", 2, 336)
+    llama = "llama?num_hidden_layers=1&rope_parameters.rope_theta=500.0"
+    assert build_on_meta(f"hf:{llama}").model.config.rope_parameters["rope_theta"] == 500.0
+    with pytest.raises(ShapetraceError, match=r"LlavaConfig has no field `text_config.layers`"):
+        build_on_meta("hf:llava?text_config.layers=1")
+
+
+def test_a_folder_with_a_config_and_weights(tmp_path, capfd):
     donor = build_target(f"hf:gpt2?{TINY_GPT2}", weights="random", seed=4).model
     donor.save_pretrained(tmp_path / "mine")
+    capfd.readouterr()
     target = build_target(f"hf:{tmp_path}/mine/")
     assert (target.name, target.weights, target.are_trained) == ("hf:mine", "pretrained (mine)", True)
     assert all(torch.equal(each, target.model.state_dict()[key]) for key, each in donor.state_dict().items())
+    by_file = build_target(f"hf:{tmp_path}/mine/config.json", weights="pretrained")
+    assert torch.equal(by_file.model.transformer.wte.weight, donor.transformer.wte.weight)
+    assert capfd.readouterr().err == ""  # no progress bar: it is no terminal
+    assert transformers_logging.is_progress_bar_enabled()
     notes = []
     changed = build_target(f"hf:{tmp_path}/mine?n_layer=2", note=notes.append)
     assert (len(changed.model.transformer.h), changed.weights) == (2, "random (seed 0)")
@@ -414,6 +448,11 @@ def test_a_config_file(tmp_path):
         ("hf:gpt2?n_layer", "`n_layer` changes no field of the config"),
         ("hf:gpt2?n_layers=2", "GPT2Config has no field `n_layers`\n\nhint: did you mean `n_layer`"),
         ("hf:gpt2?n_head=5", "GPT2LMHeadModel cannot be built: ValueError: `embed_dim` must be divisible by num_heads"),
+        (
+            "hf:gpt2?n_layer=two",
+            "hf:gpt2?n_layer=two is no GPT2Config: StrictDataclassFieldValidationError: Validation error for field "
+            "'n_layer': TypeError: Field 'n_layer' expected int, got str (value: 'two')\n\nhint: mend that field",
+        ),
         ("hf:./none", "there is no config file `none"),
         ("hf:no-such-model", "no-such-model's config cannot be had from the Hugging Face hub ("),
     ],
@@ -422,6 +461,29 @@ def test_what_is_no_model_of_hugging_face(name, message):
     with pytest.raises(ShapetraceError) as refused:
         build_target(name)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_layer": 1}, '`{file}` does not say which kind of model it is of\n\nhint: give it a "model_type", such'),
+        ([1], "`{file}` does not say which kind of model it is of"),
+        ({"model_type": "gpt3"}, "`{file}` has model_type 'gpt3'\n\nhint: did you mean `"),
+        ({"model_type": "gpt2", "n_layer": "x"}, "`{file}` is no GPT2Config: "),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path, fields, message):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(fields))
+    with pytest.raises(ShapetraceError) as refused:
+        build_on_meta(f"hf:{file}")
+    assert str(refused.value).startswith(message.format(file=file))
+
+
+def test_a_file_without_any_model(tmp_path):
+    (tmp_path / "nothing.py").write_text("")
+    with pytest.raises(ShapetraceError, match=r"nothing.py has no `Net`\n\nhint: there is none at all"):
+        build_on_meta(f"{tmp_path}/nothing.py:Net")
 
 
 def test_a_model_that_no_memory_holds():
@@ -442,3 +504,16 @@ def test_the_vocabulary():
     bare.W_pos, bare.W_E = nn.Parameter(torch.ones(5, 4)), nn.Parameter(torch.ones(6, 4))
     assert vocabulary_of(bare) == 6
     assert vocabulary_of(nn.Linear(3, 3)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["label_emb", "class_embed", "cls_embedding", "time_embed", "type_emb", "segment", "pos_table"]
+)
+def test_a_table_of_something_else_is_no_vocabulary(name):
+    assert vocabulary_of(nn.ModuleDict({name: nn.Embedding(10, 4)})) is None
+    assert vocabulary_of(nn.ModuleDict({name: nn.ModuleDict({"table": nn.Embedding(10, 4)})})) is None
+    assert vocabulary_of(nn.ModuleDict({name: nn.Embedding(10, 4), "embedding": nn.Embedding(7, 4)})) == 7
+    bare = nn.Module()
+    bare.register_parameter(name, nn.Parameter(torch.ones(5, 4)))
+    assert vocabulary_of(bare) is None
+    assert vocabulary_of(nn.ModuleDict({"classifier": nn.ModuleDict({"tok_emb": nn.Embedding(9, 4)})})) == 9
