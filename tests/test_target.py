@@ -259,6 +259,40 @@ def test_weights_that_do_not_fit(file, tmp_path):
         build_target(f"{file}:Net", weights="pretrained")
 
 
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        (
+            {"0.bias": None},
+            "the file was written by a model without these: build that one, or save this model's state_d",
+        ),
+        (
+            {"9.extra": (2,)},
+            "the file was written by a model that has these as well: build that one, or leave them out",
+        ),
+        (
+            {"0.bias": None, "first.b": (12,)},
+            "the file has names such as `first.b` where the model's are such as `0.bias`: rename them",
+        ),
+        (
+            {"0.bias": None, "0.weight": None, "0.bais": (12,), "0.wieght": (12, 4)},
+            "`0.bais`: did you mean `0.bias`?\n      `0.wieght`: did you mean `0.weight`?",
+        ),
+        ({"0.bias": (13,)}, "build the model at the sizes of the weights, such as --model 'model.py:Net(width=64)'"),
+        (
+            {"0.weight": (4, 12)},
+            "1 of them are exactly transposed: Hugging Face's Conv1D keeps (in, out), nn.Linear (out, in)",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_a_model_of_any_kind(tmp_path, change, hint):
+    shapes = {"0.weight": (12, 4), "0.bias": (12,), **change}
+    save_file({key: torch.ones(shape) for key, shape in shapes.items() if shape}, tmp_path / "w.safetensors")
+    with pytest.raises(WeightsError) as refused:
+        build_target("torch.nn:Sequential(Linear(4, 12))", weights=str(tmp_path / "w.safetensors"))
+    assert refused.value.hint.startswith(hint)
+
+
 def test_weights_of_a_conv1d_in_a_linear(tmp_path):
     save_file(
         {"0.weight": torch.ones(4, 12), "0.bias": torch.ones(12), "1.weight": torch.ones(12, 12)},
