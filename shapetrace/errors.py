@@ -29,6 +29,8 @@ class WeightsError(ShapetraceError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """`did you mean ...?` with the nearest of the known names, or the known names themselves if none is near."""
     known = list(known)
+    if not known:
+        return "there is none at all"
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     if near:
         return "did you mean " + " or ".join(f"`{match}`" for match in near) + "?"

@@ -23,11 +23,17 @@ def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, A
     """
     import torch
 
-    if isinstance(model, str):
-        model, inputs, named_inputs = _build(model, inputs, named_inputs)
-    with torch.no_grad(), recording(model, stats=values) as trace:
-        model(*inputs, **named_inputs)
-    return trace
+    if not isinstance(model, str):
+        with torch.no_grad(), recording(model, stats=values) as trace:
+            model(*inputs, **named_inputs)
+        return trace
+    from shapetrace.target.importing import path_restored
+    from shapetrace.target.seeding import seeded
+
+    # A test goes on: its own random numbers, and what it can import, are to be what they were.
+    with path_restored(), seeded(0):
+        built, inputs, named_inputs = _build(model, inputs, named_inputs)
+        return record_golden(built, inputs, named_inputs, values)
 
 
 def _build(name: str, inputs: tuple[Any, ...], named_inputs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:

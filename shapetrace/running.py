@@ -14,8 +14,9 @@ from shapetrace.inputs import Asked, Inputs, gather_inputs
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.target import Target
+from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
-from shapetrace.tokens import decode_each
+from shapetrace.tokens import words_of
 from shapetrace.trace import Trace
 
 
@@ -27,21 +28,23 @@ def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, not
     return gather_inputs(target.name, model, asked, vocabulary_of(model), context, seed, device, note)
 
 
-def trace_target(target: Target, inputs: Inputs, stats: bool = False, meta: bool = False) -> Trace:
+def trace_target(target: Target, inputs: Inputs, stats: bool = False, meta: bool = False, seed: int = 0) -> Trace:
     """Call the target once; with trained weights the trace holds the likeliest next tokens.
 
-    An exception of the model's is not raised: the trace ends there, and holds it as `error`.
+    seed: of what the forward draws, such as dropout in training mode.
+    An exception of the model's, or its exit, is not raised: the trace ends there, and holds it as `error`.
     """
     output: Any = None
     trace = None
     try:
         with (
             torch.no_grad(),
+            seeded(seed),
             torch.device("meta") if meta else nullcontext(),
             recording(target.model, name=target.name, weights=target.weights, stats=stats) as trace,
         ):
             output = target.model(*inputs.args, **inputs.kwargs)
-    except Exception:
+    except (Exception, SystemExit):
         if trace is None or trace.error is None:
             raise
     assert trace is not None
@@ -54,7 +57,7 @@ def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
     logits = _logits_in(output, len(inputs.given.ids), vocabulary) if target.are_trained and inputs.given else None
     if logits is None or not bool(logits.isfinite().all()):
         return ()
-    return decode_each(logits[0].argmax(-1).tolist())
+    return words_of(logits[0].argmax(-1).tolist(), vocabulary)
 
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:

@@ -46,7 +46,9 @@ def dump(trace: Trace) -> str:
         return dumper.represent_mapping("tag:yaml.org,2002:map", row.items(), flow_style=True)
 
     def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-        # What is not printable, a line's end above all, is escaped: a tensor stays on its line.
+        # What is not printable, a line's end above all, is escaped: a tensor stays on its line. A half of a character
+        # that was never one, which an exception's message may hold, is told as its escape: no YAML holds it.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
 
     Dumper.add_representer(Row, represent_row)
@@ -107,8 +109,8 @@ def _unique_keys() -> Any:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """`write_bytes` of the text in UTF-8."""
-    write_bytes(path, text.encode("utf-8"))
+    """`write_bytes` of the text in UTF-8; a lone surrogate, which is no character, is written as its escape."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

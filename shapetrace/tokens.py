@@ -40,6 +40,15 @@ def decode_each(ids: Iterable[int]) -> tuple[str, ...]:
     return tuple(text_of(index) for index in ids)
 
 
+def words_of(ids: Iterable[int], vocabulary: int | None) -> tuple[str, ...]:
+    """What the ids of a vocabulary of that size stand for: GPT-2's words where it is GPT-2's, else `<id 44>`.
+
+    GPT-2's is often made a little larger, up to a multiple of 128, for speed.
+    """
+    is_gpt2 = vocabulary is not None and VOCABULARY <= vocabulary <= -(-VOCABULARY // 128) * 128
+    return decode_each(ids) if is_gpt2 else tuple(f"<id {each}>" for each in ids)
+
+
 @cache
 def load_tokenizer() -> Tokenizer:
     """GPT-2's byte-pair encoder (Radford et al. 2019, section 2.2), built from its 50,000 merges.

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from shapetrace import ShapetraceError, record
-from shapetrace.annotation import annotate, write_annotations, write_patch
+from shapetrace.annotation import annotate, patch_folder, write_annotations, write_patch
 from shapetrace.cli import main
 from shapetrace.packages import package_of
 from shapetrace.render.listing import render_listing
@@ -399,6 +400,62 @@ def test_a_result_that_would_be_another_program_is_not_written(model, monkeypatc
     with pytest.raises(ShapetraceError, match=r"comments in `model.py` would change what it does; nothing is written"):
         write_annotations(files)
     assert model.read_text() == SOURCE
+
+
+def test_where_a_later_file_fails_the_ones_before_are_as_they_were(tmp_path, monkeypatch):
+    texts = {name: TOY.replace("Toy", name) for name in ("One", "Two", "Three")}
+    traces = []
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        traces.append(trace_of(tmp_path / f"{name}.py", name))
+    files = annotate(*traces)
+    write = os.replace
+
+    def replace_until_the_disk_is_full(source, target):
+        if Path(target).name == "Three.py":
+            raise OSError(28, "No space left on device")
+        write(source, target)
+
+    monkeypatch.setattr(os, "replace", replace_until_the_disk_is_full)
+    with pytest.raises(ShapetraceError, match=r"cannot write `.*Three.py`: No space left on device"):
+        write_annotations(files)
+    assert {name: (tmp_path / f"{name}.py").read_text() for name in texts} == texts
+
+
+@pytest.mark.parametrize("tool", [["patch", "-p1"], ["git", "apply"]], ids=["patch", "git"])
+def test_a_patch_of_files_outside_the_current_folder(tmp_path, monkeypatch, tool):
+    folders = [tmp_path / "one", tmp_path / "two" / "inner"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(TOY)
+    files = annotate(*(trace_of(folder / "model.py", "Toy") for folder in folders))
+    monkeypatch.chdir(tmp_path / "one")
+    assert [patch_folder(files[:1]), patch_folder(files)] == [str(tmp_path / "one"), str(tmp_path)]
+    monkeypatch.chdir(tmp_path / "two")
+    assert patch_folder(files[:1]) == str(tmp_path / "one")
+    assert write_patch(files[0], str(tmp_path / "one")).startswith(b"--- a/model.py\n+++ b/model.py\n")
+    patch = b"".join(write_patch(file, str(tmp_path)) for file in files)
+    assert [line for line in patch.splitlines() if line.startswith(b"+++")] == [
+        *(b"+++ b/one/model.py", b"+++ b/two/inner/model.py"),
+    ]
+    ran = subprocess.run(tool, input=patch, cwd=tmp_path, capture_output=True)
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    assert [(folder / "model.py").read_bytes() for folder in folders] == [file.written() for file in files]
+
+
+def test_the_command_says_where_a_patch_is_applied(tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "elsewhere.py").write_text(TOY)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    command = ["annotate", "--model", "../one/elsewhere.py:Toy", "--input", "x=float32[3,4]", "--diff"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "one"
+    assert result.stderr == (
+        f"note: the paths in the patch start from {folder}: apply it with `patch -p1 -d {shlex.quote(str(folder))}`\n"
+    )
+    assert result.stdout.startswith("--- a/elsewhere.py\n+++ b/elsewhere.py\n@@ ")
 
 
 @pytest.mark.parametrize("tool", [["patch", "-p1", "--binary"], ["git", "apply"]], ids=["patch", "git"])

@@ -148,6 +148,44 @@ def test_params_of_a_file_and_of_hugging_face(file):
     assert "GPT2LMHeadModel" in run("params", "--model", "hf:gpt2?n_layer=1").stdout
 
 
+def test_a_forward_that_exits_is_a_failure_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaves.py").write_text(
+        "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+    )
+    result = run("run", "--model", "leaves.py:Net", "--input", "x=float32[2]", "--save", "exit.yaml", code=1)
+    assert "in x (2,)" in result.stdout
+    assert "\nSystemExit: 0\n" in result.stdout
+    assert load(tmp_path / "exit.yaml").error.kind == "SystemExit"
+
+
+def test_training_mode_draws_from_the_seed(file):
+    command = ["run", "--model", f"{file}:Gpt", "--train", "--stats", "--json"]
+    assert run(*command).stdout == run(*command).stdout != run(*command, "--seed", 1).stdout
+
+
+@pytest.mark.parametrize("library", ["rich", "yaml", "safetensors", "einops", "click", "tokenizers", "transformers"])
+def test_a_file_of_the_users_hides_no_library(library, tmp_path):
+    (tmp_path / f"{library}.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.lin = nn.Linear(2, 2)\n    def forward(self, x):\n        return self.lin(x)\n"
+    )
+    (tmp_path / "beside.py").write_text(f"from {library} import Net\n")
+    command = ["run", "--model", f"{library}.py:Net", "--input", "x=float32[1,2]", "--save", "t.yaml"]
+    ran = subprocess.run([sys.executable, "-m", "shapetrace", *command], capture_output=True, text=True, cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "2 module calls" in ran.stdout
+
+
+def test_a_forward_can_import_what_lies_beside_its_file(tmp_path):
+    (tmp_path / "late_beside.py").write_text("SCALE = 2\n")
+    (tmp_path / "late.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n"
+        "        from late_beside import SCALE\n        return x * SCALE\n"
+    )
+    run("run", "--model", f"{tmp_path}/late.py:Net", "--input", "x=float32[1]")
+
+
 def test_a_crash_is_shown_and_saved_and_exits_with_1(file, tmp_path):
     model = f"{file}:Gpt(mask_size=4)"
     result = run("run", "--model", model, "--save", "crash.yaml", code=1)
@@ -189,6 +227,8 @@ def test_a_crash_is_shown_and_saved_and_exits_with_1(file, tmp_path):
         (["params", "--model", "gpt.py"], "error: `gpt.py` does not say which model in gpt.py\n\nhint: name it"),
         (["diff", "--model", "gpt.py:Net"], "error: gpt.py:Net"),
         (["run", "--model", "gpt.py:Gpt", "--module", "attn.kqv"], "error: no module `attn.kqv` in this model"),
+        (["run", "--model", "gpt.py:Gpt", "--seed", "9" * 30], "Usage: main run [OPTIONS] [TEXT]"),
+        (["run", "--model", "gpt.py:Gpt", "--ids", "9" * 30], "error: 999,999,"),
         (["run", "--model", "gpt.py:Gpt", "--set", "width=4"], "error: `--set` changes a built-in model"),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """What a model is called with: text, ids, described tensors, and what is said where something is missing."""
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,6 +36,11 @@ class Net(nn.Module):
 
     def forward(self, image, *, scale, flip=False):
         return self.conv(image) * scale
+
+
+class Addressed(nn.Module):
+    def forward(self, x, act=torch.relu, scale=1.0):
+        return act(x) * scale
 
 
 def gather(model, *described, vocabulary=None, note=None, **asked):
@@ -108,6 +114,83 @@ def test_an_encoder_decoder_gives_its_decoder_the_same_tokens():
     ]
 
 
+class Diffusion(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 1)
+        self.emb = nn.Embedding(10, 8)
+
+    def forward(self, x, y):
+        return self.conv(x) + self.emb(y)[..., None, None]
+
+
+class Captioner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(100, 8)
+
+    def forward(self, image, tokens=None):
+        return image
+
+
+def test_an_image_is_no_text():
+    with pytest.raises(ShapetraceError) as refused:
+        gather(Diffusion(), vocabulary=10)
+    assert str(refused.value).startswith(
+        "it needs `x`, `y`: forward(x, y)\n\nhint: describe it, such as --input x=float32"
+    )
+    inputs = gather(Captioner(), "image=float32[1,3,8,8]", vocabulary=100)
+    assert inputs.kwargs["tokens"].shape == (1, 7)
+
+
+class Main(nn.Module):
+    """As transformers declares its inputs: the main one has a default that it does not run with."""
+
+    def __init__(self, main, **config):
+        super().__init__()
+        self.main_input_name = main
+        self.config = SimpleNamespace(is_encoder_decoder=False, **config)
+
+    def forward(self, pixel_values=None, input_values=None, input_features=None, decoder_input_ids=None, **kwargs):
+        return pixel_values
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (Main("pixel_values", image_size=30, num_channels=1), "pixel_values=float32[1,1,30,30]"),
+        (Main("pixel_values", vision_config=SimpleNamespace(image_size=[8, 9])), "pixel_values=float32[1,3,8,9]"),
+        (Main("pixel_values", image_size=8, num_channels=3, num_frames=2), "pixel_values=float32[1,2,3,8,8]"),
+        (Main("input_values"), "input_values=float32[1,16000]"),
+        (Main("input_values", num_mel_bins=8, max_length=20), "input_values=float32[1,20,8]"),
+        (Main("input_features", num_mel_bins=8, max_source_positions=15), "input_features=float32[1,8,30]"),
+        (Main("input_features", input_feat_per_channel=40), "input_features=float32[1,100,40]"),
+    ],
+)
+def test_the_main_input_of_a_model_of_transformers(model, example):
+    main = example.partition("=")[0]
+    signature = "forward(pixel_values=None, input_values=None, input_features=None, decoder_input_ids=None, **kwargs)"
+    with pytest.raises(ShapetraceError) as refused:
+        gather(model)
+    assert str(refused.value) == f"it needs `{main}`: {signature}\n\nhint: describe it, such as --input {example}"
+    assert set(gather(model, example).kwargs) == {main}
+
+
+def test_a_decoder_takes_the_tokens_where_the_encoder_takes_sound():
+    model = Main("input_features", num_mel_bins=8, max_source_positions=15)
+    model.config.is_encoder_decoder = True
+    notes = []
+    inputs = gather(model, "input_features=float32[1,8,30]", ids="1,2", vocabulary=9, note=notes.append)
+    assert inputs.kwargs["decoder_input_ids"].tolist() == [[1, 2]]
+    assert notes == []
+
+
+def test_an_input_that_no_argument_is_called_like():
+    notes = []
+    gather(Main("input_values"), "input_values=float32[1,9]", "output_attentons=true", note=notes.append)
+    assert notes == ["no argument of it's forward is called `output_attentons`: it goes to its **kwargs"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -122,6 +205,17 @@ def test_an_encoder_decoder_gives_its_decoder_the_same_tokens():
             "hint: give `--ids 1,2,3` if it does, or say what it takes: "
             "--input image=float32[1,3,32,32] --input scale=float32[1,3,32,32]",
         ),
+        (
+            lambda: gather(Net(), "image=float32[1]", "image=float32[2]", "scale=1"),
+            "`image` is given twice by `--input`\n\nhint: leave one of them out",
+        ),
+        (
+            lambda: gather(nn.ModuleList([nn.Linear(2, 2)]), "float32[1,2]"),
+            "it is ModuleList, which has no forward, so that it cannot be called",
+        ),
+        (lambda: gather(Gpt(), "x=", vocabulary=9), "`--input x=` describes no value\n\nhint: write x=float32"),
+        (lambda: gather(Gpt(), ids="9" * 25), "9,999,999,999,999,999,999,999,999 is no token id of it"),
+        (lambda: gather(Addressed(), "scale=1"), "it needs `x`: forward(x, act=..., scale=1.0)\n\nhint: describe it"),
         (lambda: gather(Net(), "imge=float32[1]"), "it does not take these inputs: got an unexpected keyword"),
         (lambda: gather(Gpt(), "int64[1]", "int64[1]", "int64[1]"), "it does not take these inputs: too many"),
         (lambda: gather(Gpt(), "idx=int64[1,2]", text="x", vocabulary=9), "`idx` is given twice, as tokens"),
@@ -169,6 +263,14 @@ def test_whole_numbers_are_below_the_vocabulary():
     assert set(value("int64[200]").tolist()) == {0, 1}
 
 
+def test_whole_numbers_go_as_far_as_their_dtype():
+    assert value("int8[2000]<128").max() == 127
+    assert value("int8[2000]", vocabulary=50257).min() >= 0
+    assert value("uint8[2000]<256").max() == 255
+    assert value("int64[9]<9223372036854775808").min() >= 0
+    assert value("uint64[9]<1").tolist() == [0] * 9
+
+
 def test_values_that_are_no_tensors():
     assert [value(text) for text in ("true", "False", "none", "3", "0.5", "[1, 2]", "'a'")] == [
         *[True, False, None, 3, 0.5, [1, 2], "a"],
@@ -178,6 +280,8 @@ def test_values_that_are_no_tensors():
 def test_a_tensor_of_a_file(tmp_path):
     save_file({"x": torch.arange(3)}, tmp_path / "in.safetensors")
     assert value(f"{tmp_path}/in.safetensors:x").tolist() == [0, 1, 2]
+    save_file({"a:b": torch.arange(2)}, tmp_path / "colon.safetensors")
+    assert value(f"y={tmp_path}/colon.safetensors:a:b").tolist() == [0, 1]
     with pytest.raises(ShapetraceError, match="has no tensor `y`\n\nhint: there is `x`"):
         value(f"{tmp_path}/in.safetensors:y")
     with pytest.raises(ShapetraceError, match="does not say which tensor of the file"):
@@ -195,6 +299,12 @@ def test_a_tensor_of_a_file(tmp_path):
         ("float32[99999999999,99999999999]", "no tensor float32[99999999999, 99999999999] can be made: "),
         ("__import__('os')", "`--input __import__('os')` describes no value"),
         ("", "`--input ` describes no value"),
+        ("x=hi", "`--input x=hi` describes no value\n\nhint: "),
+        ("int8[2]<1000", "int8 holds numbers up to 127, not all that are `<1000`"),
+        ("uint8[2]<257", "uint8 holds numbers up to 255, not all that are `<257`"),
+        ("int64[3]<0", "no whole number from 0 up is `<0`"),
+        ("int64[3]<" + "9" * 20, "int64 holds numbers up to 9,223,372,036,854,775,807, not all that are `<999"),
+        ("int64[3]<" + "9" * 5000, "int64 holds numbers up to 9,223,372,036,854,775,807, not all that are `<999"),
     ],
 )
 def test_what_describes_no_value(text, message):

@@ -8,12 +8,22 @@ from torch import nn
 
 from shapetrace import record, recording
 from shapetrace.recorder.parameters import describe_modules
+from shapetrace.render.failure import render_failure
 from shapetrace.render.parameters import render_parameters
 from shapetrace.render.summary import render_trace
 from shapetrace.render.theme import THEME, write_bytes
 from shapetrace.render.tree import View
 from shapetrace.selection import select_modules
-from shapetrace.trace import InputRecord, ModelRecord, ModuleCall, TensorRecord, Trace, write_shape
+from shapetrace.trace import (
+    Failure,
+    InputRecord,
+    ModelRecord,
+    ModuleCall,
+    Operand,
+    TensorRecord,
+    Trace,
+    write_shape,
+)
 
 
 class Block(nn.Module):
@@ -243,3 +253,49 @@ def test_numbers():
         *("0 B", "999 B", "1.0 kB", "652.3 MB", "6.5 GB", "2,000.0 TB"),
     ]
     assert [write_shape(shape) for shape in ((), (7,), (1, 7, 768), None)] == ["()", "(7,)", "(1, 7, 768)", "(?)"]
+
+
+FAILURE = Failure(
+    "RuntimeError",
+    "no",
+    "attn",
+    "m.py:3",
+    "y = a @ some_rather_long_name",
+    (
+        Operand("a", (1, 2), "float32", axes=("b", "n")),
+        Operand("some_rather_long_name", (1, 12, 1024, 1024), "float16", axes=("batch", "heads", "query", "key")),
+    ),
+)
+
+
+def test_operands_on_a_wide_screen_stand_in_columns():
+    assert "      a                      (1, 2)                float32  b=1 n=2\n" in text_of(
+        render_failure(FAILURE), 110
+    )
+
+
+def test_operands_on_a_narrow_screen_stand_below_each_other():
+    assert text_of(render_failure(FAILURE), 40).splitlines()[4:10] == [
+        "      a  (1, 2)  float32  b=1 n=2",
+        "      some_rather_long_name",
+        "        (1, 12, 1024, 1024)  float16",
+        "        batch=1 heads=12 query=1024",
+        "        key=1024",
+        "",
+    ]
+
+
+def test_a_long_message_is_cut_in_the_middle():
+    told = Failure("ValueError", "\n".join(f"line {number}" for number in range(3000)))
+    lines = text_of(render_failure(told)).splitlines()
+    assert lines == [
+        "ValueError: line 0",
+        *(f"line {number}" for number in range(1, 12)),
+        "... 2,982 more lines",
+        *(f"line {number}" for number in range(2994, 3000)),
+    ]
+    nineteen = Failure("ValueError", "\n".join(map(str, range(19))))
+    assert len(text_of(render_failure(nineteen)).splitlines()) == 19
+    wide = text_of(render_failure(Failure("ValueError", "x" * 100_000)))
+    assert wide.replace("\n", " ").endswith("xxx ... 99,012 more characters")
+    assert len(wide) < 1100

@@ -215,3 +215,12 @@ def test_the_file_is_plain_yaml(tmp_path):
     store.save(SMALL, tmp_path / "a.yaml")
     assert yaml.safe_load((tmp_path / "a.yaml").read_text())["call"]["class"] == "Toy"
     assert store.load(tmp_path / "a.yaml") == SMALL
+
+
+def test_any_message_of_an_exception_can_be_kept(tmp_path):
+    message = "\x1b[31mred\x00 \ud800\r\n\u2028 é"
+    trace = Trace(ModelRecord("m", "M", 0, 0), error=Failure("Odd", message))
+    store.save(trace, tmp_path / "t.yaml")
+    assert store.load(tmp_path / "t.yaml").error.message == message.replace("\ud800", "\\ud800")
+    store.write_text(tmp_path / "t.html", message)
+    assert (tmp_path / "t.html").read_bytes().decode() == message.replace("\ud800", "\\ud800")

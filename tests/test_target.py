@@ -1,20 +1,23 @@
 """`--model`: files, modules, expressions and Hugging Face's models; what each is called and what is wrong with it."""
 
 import json
+import sys
 import textwrap
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from shapetrace.errors import ShapetraceError, WeightsError
+from shapetrace.golden import record_golden
 from shapetrace.target import build_on_meta, build_target, find_source
 from shapetrace.target.vocabulary import vocabulary_of
 
 MODEL = """
     from dataclasses import dataclass
-    import torch
+    import sys, torch
     from torch import nn
 
     @dataclass
@@ -67,6 +70,21 @@ MODEL = """
             super().__init__()
             raise ValueError("no such size")
 
+    class Exits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            sys.exit("no such file")
+
+    class KeywordOnly(nn.Module):
+        def __init__(self, config: TinyConfig, *, p: float, heads, act=nn.ReLU(), size=(2, 3)):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+    class WrongSize(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, -1)
+
     net = Net()
     width = 4
     number = 3.5
@@ -106,6 +124,50 @@ def test_the_seed_decides_what_it_is_built_with(file):
     one, same, other = (build_target(f"{file}:Net", seed=seed).model.mlp.up.weight for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+def test_an_instance_of_the_users_own_stays_as_it_is(tmp_path):
+    file = tmp_path / "own_instance.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\nnet = nn.Linear(2, 2)\nones = nn.Parameter(torch.ones(3))\n"
+        "def cached(): return net\ndef wrapped(): return nn.Sequential(net)\n"
+        "class Holder(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = ones\n"
+    )
+    path, state = list(sys.path), torch.get_rng_state()
+    build_on_meta(f"{file}:net")
+    assert (sys.path, torch.equal(state, torch.get_rng_state())) == (path, True)
+    own = sys.modules["own_instance"]
+    before = own.net.weight.clone()
+    for expression in ("net", "cached", "cached()", "wrapped", "nn.Sequential(net)", "Holder", "Holder()"):
+        build_on_meta(f"{file}:{expression}")
+        build_target(f"{file}:{expression}", weights="random")
+        assert torch.equal(own.net.weight, before), expression
+        assert torch.equal(own.ones, torch.ones(3)), expression
+        assert own.net.training, expression
+    path = list(sys.path)
+    record_golden(f"{file}:net", (torch.ones(1, 2),), {}, values=True)
+    assert torch.equal(own.net.weight, before)
+    assert (sys.path, torch.equal(state, torch.get_rng_state())) == (path, True)
+
+
+def test_an_instance_whose_forward_is_a_function_on_it_is_run_itself(tmp_path):
+    (tmp_path / "patched.py").write_text(
+        "from torch import nn\nnet = nn.Sequential(nn.Linear(2, 2))\nnet.forward = lambda x: net[0](x) * 2\n"
+    )
+    target = build_target(f"{tmp_path}/patched.py:net")
+    assert target.model is sys.modules["patched"].net
+
+
+def test_the_folder_is_first_for_the_users_code_and_then_last(tmp_path):
+    (tmp_path / "einops.py").write_text("")
+    (tmp_path / "late_sibling.py").write_text("WIDTH = 7\n")
+    (tmp_path / "path_seen.py").write_text(
+        "import sys\nfrom torch import nn\nseen = sys.path[0]\n"
+        "def build():\n    from late_sibling import WIDTH\n    return nn.Linear(WIDTH, 1)\n"
+    )
+    target = build_target(f"{tmp_path}/path_seen.py:build")
+    assert (target.model.in_features, sys.modules["path_seen"].seen) == (7, str(tmp_path))
+    assert (sys.path[-1], sys.path.count(str(tmp_path))) == (str(tmp_path), 1)
 
 
 def test_an_importable_module(file, monkeypatch):
@@ -197,6 +259,40 @@ def test_weights_that_do_not_fit(file, tmp_path):
         build_target(f"{file}:Net", weights="pretrained")
 
 
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        (
+            {"0.bias": None},
+            "the file was written by a model without these: build that one, or save this model's state_d",
+        ),
+        (
+            {"9.extra": (2,)},
+            "the file was written by a model that has these as well: build that one, or leave them out",
+        ),
+        (
+            {"0.bias": None, "first.b": (12,)},
+            "the file has names such as `first.b` where the model's are such as `0.bias`: rename them",
+        ),
+        (
+            {"0.bias": None, "0.weight": None, "0.bais": (12,), "0.wieght": (12, 4)},
+            "`0.bais`: did you mean `0.bias`?\n      `0.wieght`: did you mean `0.weight`?",
+        ),
+        ({"0.bias": (13,)}, "build the model at the sizes of the weights, such as --model 'model.py:Net(width=64)'"),
+        (
+            {"0.weight": (4, 12)},
+            "1 of them are exactly transposed: Hugging Face's Conv1D keeps (in, out), nn.Linear (out, in)",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_a_model_of_any_kind(tmp_path, change, hint):
+    shapes = {"0.weight": (12, 4), "0.bias": (12,), **change}
+    save_file({key: torch.ones(shape) for key, shape in shapes.items() if shape}, tmp_path / "w.safetensors")
+    with pytest.raises(WeightsError) as refused:
+        build_target("torch.nn:Sequential(Linear(4, 12))", weights=str(tmp_path / "w.safetensors"))
+    assert refused.value.hint.startswith(hint)
+
+
 def test_weights_of_a_conv1d_in_a_linear(tmp_path):
     save_file(
         {"0.weight": torch.ones(4, 12), "0.bias": torch.ones(12), "1.weight": torch.ones(12, 12)},
@@ -219,8 +315,8 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
     [
         (
             "{file}",
-            "`{file}` does not say which model in {file}\n\nhint: name it, such as --model {file}:Bad; there is Bad, "
-            "Looking, Tied, Net, Mlp",
+            "`{file}` does not say which model in {file}\n\nhint: name it, such as --model {file}:WrongSize; there is "
+            "WrongSize, KeywordOnly, Exits, Bad, Looking, Tied, Net, Mlp",
         ),
         ("{file}:", "`{file}:` does not say which model in {file}\n\nhint: name it"),
         ("{folder}/none.py:Net", "there is no file `{folder}/none.py`\n\nhint: give the path of a Python file"),
@@ -239,6 +335,25 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
             "{file}:Bad",
             "`Bad` in {file} raised ValueError: no such size\n"
             '  in tiny_net.py:54: raise ValueError("no such size")\n\nhint: mend that first',
+        ),
+        (
+            "{file}:Exits",
+            '`Exits` in {file} exits: no such file\n  in tiny_net.py:59: sys.exit("no such file")\n\nhint: guard what',
+        ),
+        (
+            "{file}:KeywordOnly(TinyConfig())",
+            "`KeywordOnly(TinyConfig())` in {file} raised TypeError: KeywordOnly.__init__() missing 2 required",
+        ),
+        (
+            "{file}:KeywordOnly",
+            "`KeywordOnly` in {file} needs `config`, `p`, `heads`: "
+            "KeywordOnly(config: tiny_net.TinyConfig, *, p: float, heads, act=..., size=(2, 3))\n\n"
+            "hint: write the call, such as --model '{file}:KeywordOnly(TinyConfig(), p=0.1, heads=...)'",
+        ),
+        (
+            "{file}:WrongSize",
+            "`WrongSize` in {file} raised RuntimeError: Trying to create tensor with negative dimension -1: [-1, 4]\n"
+            "  in tiny_net.py:69: self.lin = nn.Linear(4, -1)\n\nhint: mend that first",
         ),
         (
             "{file}:Net(TinyConfig(depth=3))",
@@ -261,7 +376,7 @@ def test_what_is_no_model(file, name, message):
             "importing {file} raised ModuleNotFoundError: No module named 'no_such_thing'\n  in broken.py:1: ",
         ),
         ("x = (\n", "importing {file} raised SyntaxError: '(' was never closed\n  in broken.py:1"),
-        ("import sys\nsys.exit(3)\n", "importing {file} raised it exits\n  in broken.py:2: sys.exit(3)"),
+        ("import sys\nsys.exit(3)\n", "importing {file} exits: 3\n  in broken.py:2: sys.exit(3)"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_imported(tmp_path, text, message):
@@ -299,18 +414,51 @@ def test_a_model_type_with_another_size():
         ("t5", "T5ForConditionalGeneration"),
         ("llama", "LlamaForCausalLM"),
         ("vit", "ViTModel"),
+        ("whisper", "WhisperForConditionalGeneration"),
+        ("llava", "LlavaForConditionalGeneration"),
+        ("gemma3_text", "Gemma3ForCausalLM"),
     ],
 )
 def test_the_kind_of_model_that_a_type_is_known_for(name, cls):
     assert type(build_on_meta(f"hf:{name}").model).__name__ == cls
 
 
-def test_a_folder_with_a_config_and_weights(tmp_path):
+def test_what_a_config_works_out_from_a_field_follows_its_change(tmp_path):
+    def config(name):
+        return build_on_meta(f"hf:{name}").model.config
+
+    small = "num_hidden_layers=1&hidden_size=64&num_attention_heads=4"
+    assert (config(f"llama?{small}").head_dim, config("llama").head_dim) == (16, 128)
+    assert config("t5?num_layers=1").num_decoder_layers == 1
+    assert config("t5?num_hidden_layers=1").num_decoder_layers == 1  # by its other name
+    (tmp_path / "c.json").write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 11}))
+    of_file = config(f"{tmp_path}/c.json?hidden_size=64&num_attention_heads=4")
+    assert (of_file.head_dim, of_file.vocab_size, of_file.num_hidden_layers) == (16, 11, 1)
+
+
+def test_a_field_of_a_part_of_a_config():
+    config = build_on_meta("hf:llava?text_config.num_hidden_layers=1&vision_config.num_hidden_layers=2").model.config
+    assert (config.text_config.model_type, config.text_config.num_hidden_layers) == ("llama", 1)
+    # transformers' LLaVA has a vision tower of its own sizes, which stay.
+    vision = config.vision_config
+    assert (vision.model_type, vision.num_hidden_layers, vision.image_size) == ("clip_vision_model", 2, 336)
+    llama = "llama?num_hidden_layers=1&rope_parameters.rope_theta=500.0"
+    assert build_on_meta(f"hf:{llama}").model.config.rope_parameters["rope_theta"] == 500.0
+    with pytest.raises(ShapetraceError, match=r"LlavaConfig has no field `text_config.layers`"):
+        build_on_meta("hf:llava?text_config.layers=1")
+
+
+def test_a_folder_with_a_config_and_weights(tmp_path, capfd):
     donor = build_target(f"hf:gpt2?{TINY_GPT2}", weights="random", seed=4).model
     donor.save_pretrained(tmp_path / "mine")
+    capfd.readouterr()
     target = build_target(f"hf:{tmp_path}/mine/")
     assert (target.name, target.weights, target.are_trained) == ("hf:mine", "pretrained (mine)", True)
     assert all(torch.equal(each, target.model.state_dict()[key]) for key, each in donor.state_dict().items())
+    by_file = build_target(f"hf:{tmp_path}/mine/config.json", weights="pretrained")
+    assert torch.equal(by_file.model.transformer.wte.weight, donor.transformer.wte.weight)
+    assert capfd.readouterr().err == ""  # no progress bar: it is no terminal
+    assert transformers_logging.is_progress_bar_enabled()
     notes = []
     changed = build_target(f"hf:{tmp_path}/mine?n_layer=2", note=notes.append)
     assert (len(changed.model.transformer.h), changed.weights) == (2, "random (seed 0)")
@@ -334,6 +482,11 @@ def test_a_config_file(tmp_path):
         ("hf:gpt2?n_layer", "`n_layer` changes no field of the config"),
         ("hf:gpt2?n_layers=2", "GPT2Config has no field `n_layers`\n\nhint: did you mean `n_layer`"),
         ("hf:gpt2?n_head=5", "GPT2LMHeadModel cannot be built: ValueError: `embed_dim` must be divisible by num_heads"),
+        (
+            "hf:gpt2?n_layer=two",
+            "hf:gpt2?n_layer=two is no GPT2Config: StrictDataclassFieldValidationError: Validation error for field "
+            "'n_layer': TypeError: Field 'n_layer' expected int, got str (value: 'two')\n\nhint: mend that field",
+        ),
         ("hf:./none", "there is no config file `none"),
         ("hf:no-such-model", "no-such-model's config cannot be had from the Hugging Face hub ("),
     ],
@@ -342,6 +495,29 @@ def test_what_is_no_model_of_hugging_face(name, message):
     with pytest.raises(ShapetraceError) as refused:
         build_target(name)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_layer": 1}, '`{file}` does not say which kind of model it is of\n\nhint: give it a "model_type", such'),
+        ([1], "`{file}` does not say which kind of model it is of"),
+        ({"model_type": "gpt3"}, "`{file}` has model_type 'gpt3'\n\nhint: did you mean `"),
+        ({"model_type": "gpt2", "n_layer": "x"}, "`{file}` is no GPT2Config: "),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path, fields, message):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(fields))
+    with pytest.raises(ShapetraceError) as refused:
+        build_on_meta(f"hf:{file}")
+    assert str(refused.value).startswith(message.format(file=file))
+
+
+def test_a_file_without_any_model(tmp_path):
+    (tmp_path / "nothing.py").write_text("")
+    with pytest.raises(ShapetraceError, match=r"nothing.py has no `Net`\n\nhint: there is none at all"):
+        build_on_meta(f"{tmp_path}/nothing.py:Net")
 
 
 def test_a_model_that_no_memory_holds():
@@ -362,3 +538,16 @@ def test_the_vocabulary():
     bare.W_pos, bare.W_E = nn.Parameter(torch.ones(5, 4)), nn.Parameter(torch.ones(6, 4))
     assert vocabulary_of(bare) == 6
     assert vocabulary_of(nn.Linear(3, 3)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["label_emb", "class_embed", "cls_embedding", "time_embed", "type_emb", "segment", "pos_table"]
+)
+def test_a_table_of_something_else_is_no_vocabulary(name):
+    assert vocabulary_of(nn.ModuleDict({name: nn.Embedding(10, 4)})) is None
+    assert vocabulary_of(nn.ModuleDict({name: nn.ModuleDict({"table": nn.Embedding(10, 4)})})) is None
+    assert vocabulary_of(nn.ModuleDict({name: nn.Embedding(10, 4), "embedding": nn.Embedding(7, 4)})) == 7
+    bare = nn.Module()
+    bare.register_parameter(name, nn.Parameter(torch.ones(5, 4)))
+    assert vocabulary_of(bare) is None
+    assert vocabulary_of(nn.ModuleDict({"classifier": nn.ModuleDict({"tok_emb": nn.Embedding(9, 4)})})) == 9

@@ -7,7 +7,7 @@ from importlib import resources
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shapetrace.tokens import decode_each, encode, load_tokenizer
+from shapetrace.tokens import decode_each, encode, load_tokenizer, words_of
 
 
 def test_the_seeds_sentence():
@@ -50,3 +50,9 @@ def test_bytes_that_are_part_of_a_character():
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text):
     assert load_tokenizer().decode(encode(text, bos=False), skip_special_tokens=False) == text
+
+
+def test_words_are_told_of_gpt2s_vocabulary_only():
+    assert words_of([464, 50300], 50304) == ("The", "<id 50300>")  # as nanoGPT has it, a multiple of 128
+    assert words_of([464], 50257) == ("The",)
+    assert {words_of([464], size) for size in (1000, 32000, 50256, 50305, 128256, None)} == {("<id 464>",)}

@@ -15,7 +15,7 @@ from shapetrace.store import write_bytes
 
 
 def write_annotations(files: Sequence[AnnotatedFile]) -> None:
-    """Write the comments into the files: into all of them, or, where one cannot be edited, into none.
+    """Write the comments into the files: into all of them, or, where one cannot be edited or written, into none.
 
     Raises ShapetraceError where a file belongs to an installed package, is not writable, or would become another
     program.
@@ -23,9 +23,17 @@ def write_annotations(files: Sequence[AnnotatedFile]) -> None:
     for file in files:
         if file.layout is not None:
             _check_editable(file)
-    changed = [(file.path, file.written()) for file in files if file.comments]
-    for path, content in changed:
-        write_bytes(path, content)
+    changed = [(file, file.written()) for file in files if file.comments]
+    begun: list[AnnotatedFile] = []
+    try:
+        for file, content in changed:
+            begun.append(file)
+            write_bytes(file.path, content)
+    except BaseException:
+        for file in begun:
+            if Path(file.path).read_bytes() != file.content:
+                write_bytes(file.path, file.content)
+        raise
 
 
 def _check_editable(file: AnnotatedFile) -> None:
@@ -43,10 +51,25 @@ def _check_editable(file: AnnotatedFile) -> None:
         raise ShapetraceError(f"`{file.name}` is not writable; nothing is written", "make it writable, or use `--diff`")
 
 
-def write_patch(file: AnnotatedFile) -> bytes:
-    """What writing would change, as a unified diff for `patch -p1` or `git apply`; empty where there is nothing."""
+def patch_folder(files: Sequence[AnnotatedFile]) -> str:
+    """Where a patch of the files is applied: in the current folder, or in the innermost around all, if that is outside.
+
+    Neither `patch` nor `git apply` follows a path that goes up.
+    """
+    folders = [os.path.dirname(os.path.abspath(file.path)) for file in files if file.comments]
+    here = os.getcwd()
+    around = os.path.commonpath([*folders, here])
+    return here if around == here else os.path.commonpath(folders)
+
+
+def write_patch(file: AnnotatedFile, folder: str | None = None) -> bytes:
+    """What writing would change, as a unified diff for `patch -p1` or `git apply`; empty where there is nothing.
+
+    folder: where it will be applied, the current one if not told.
+    """
+    path = os.path.relpath(file.path, folder)
     # A name with a space in it ends with a tab: else `patch` takes what follows the space for a date.
-    name = os.fsencode(file.name.replace(os.sep, "/")) + (b"\t" if " " in file.name else b"")
+    name = os.fsencode(path.replace(os.sep, "/")) + (b"\t" if " " in path else b"")
     old, new = _lines(file.content), _lines(file.written())
     lines = difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + name, b"b/" + name)
     return b"".join(_ended(lines))

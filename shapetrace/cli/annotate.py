@@ -50,10 +50,14 @@ def annotate(
     shapetrace annotate --model model.py:GPT --diff > shapes.patch
     shapetrace annotate "The cat sat on the mat" --module blocks.0.attn
     """
+    import os
+    import shlex
+
     from shapetrace.annotation import annotate as annotate_traces
-    from shapetrace.annotation import write_annotations, write_patch
+    from shapetrace.annotation import patch_folder, write_annotations, write_patch
     from shapetrace.cli.console import note, running_user_code, show_listing
     from shapetrace.inputs import Asked
+    from shapetrace.render.failure import shorten
     from shapetrace.render.listing import render_listing
     from shapetrace.render.theme import count_of
     from shapetrace.running import prepare, trace_target
@@ -72,9 +76,12 @@ def annotate(
         inputs = prepare(target, Asked(text, ids, described, not no_bos), seed, is_built_in, note)
         if not is_built_in:
             target = source.complete(target, "auto", seed, note, ignore_advance)
-        trace = trace_target(target, inputs, meta=is_built_in)
+        trace = trace_target(target, inputs, meta=is_built_in, seed=seed)
     if trace.error:
-        note(f"the forward raised {trace.error}" + (f", in {trace.error.source}" if trace.error.source else ""))
+        note(
+            f"the forward raised {shorten(str(trace.error))}"
+            + (f", in {trace.error.source}" if trace.error.source else "")
+        )
     files = annotate_traces(trace, module=module)
     if not write and not as_diff:
         show_listing(render_listing(files))
@@ -88,5 +95,8 @@ def annotate(
             if not file.missing:
                 click.echo(f"{file.name}: {count_of(len(file.comments), 'comment')} written")
     else:
-        click.echo(b"".join(map(write_patch, files)), nl=False)
+        folder = patch_folder(files)
+        if folder != os.getcwd():
+            note(f"the paths in the patch start from {folder}: apply it with `patch -p1 -d {shlex.quote(folder)}`")
+        click.echo(b"".join(write_patch(file, folder) for file in files), nl=False)
     context.exit(1 if trace.error else 0)

@@ -26,7 +26,17 @@ set_option = click.option(
 module_option = click.option(
     "--module", metavar="PATH", help="Only this module, such as blocks.0.attn, or those that match 'blocks.*.mlp'."
 )
-seed_option = click.option("--seed", default=0, show_default=True, help="Seed of random weights.")
+
+
+def _check_seed(context: click.Context, parameter: click.Parameter, value: int) -> int:
+    if not -(2**63) <= value < 2**64:  # what torch takes
+        raise click.BadParameter("a number of 64 bits")
+    return value
+
+
+seed_option = click.option(
+    "--seed", default=0, show_default=True, callback=_check_seed, help="Seed of all that is random."
+)
 weights_option = click.option(
     "--weights",
     default="auto",

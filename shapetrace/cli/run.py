@@ -104,7 +104,7 @@ def run(
             with progress(f"drawing {model}'s weights", total) as advance:
                 target = source.complete(target, weights, seed, note, advance)
         target.model.train(train)
-        trace = trace_target(target, inputs, stats, meta)
+        trace = trace_target(target, inputs, stats, meta, seed)
     if module is not None:
         trace = select_modules(trace, module)
     if save is not None:

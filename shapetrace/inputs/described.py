@@ -15,6 +15,7 @@ from shapetrace.errors import ShapetraceError, suggest
 _TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\](?:\s*<\s*(\d+))?")
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(.*)", re.S)
 _EXAMPLE = "write x=float32[2,3,32,32], ids=int64[1,7]<100, mask=bool[7,7] or x=file.safetensors:key"
+_LARGEST = 2**63 - 1  # what torch draws
 _DTYPES = {name: each for name, each in vars(torch).items() if isinstance(each, torch.dtype)}
 
 
@@ -27,20 +28,26 @@ def split_name(description: str) -> tuple[str, str]:
 def make_value(description: str, vocabulary: int | None, generator: torch.Generator, device: str) -> Any:
     """The value that is described, drawn from the generator; whole numbers are below the vocabulary if not told.
 
-    Raises ShapetraceError where it describes nothing, or there is no such file or tensor.
+    A name before the value is of no account here. Raises ShapetraceError where it describes nothing, there is no such
+    file or tensor, or no tensor of that dtype holds such numbers.
     """
+    told = f"`--input {description}`"
+    name, description = split_name(description)
     tensor = _TENSOR.fullmatch(description)
     if tensor:
         return _draw(tensor[1], tensor[2], tensor[3], vocabulary, generator, device)
     if ".safetensors" in description:
-        return _read(description).to(device)
+        return _read(description, told).to(device)
     words: dict[str, Any] = {"true": True, "false": False, "none": None}
     if description.lower() in words:
         return words[description.lower()]
     try:
         return ast.literal_eval(description)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise ShapetraceError(f"`--input {description}` describes no value", _EXAMPLE) from None
+        given = f"{name}='{description}'" if name else f"'{description}'"
+        is_text = description.replace("_", "").isalnum()
+        hint = f'{_EXAMPLE}; a text in quotes of its own: --input "{given}"' if is_text else _EXAMPLE
+        raise ShapetraceError(f"{told} describes no value", hint) from None
 
 
 def _draw(
@@ -53,14 +60,14 @@ def _draw(
     whole = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
     if below is not None and not whole:
         raise ShapetraceError(f"`<{below}` limits whole numbers, not {kind}", _EXAMPLE)
-    limit = int(below) if below is not None else vocabulary or 2
     try:
+        limit = _limit(dtype, below, vocabulary) if whole else 0
         if device == "meta":
             return torch.empty(shape, dtype=dtype, device=device)
         if dtype == torch.bool:
             return torch.rand(shape, generator=generator) < 0.5
         if whole:
-            return torch.randint(max(limit, 1), shape, generator=generator).to(dtype)
+            return torch.randint(limit, shape, generator=generator).to(dtype)
         drawn = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(shape, generator=generator, dtype=drawn).to(dtype)
     except (RuntimeError, MemoryError, TypeError, OverflowError) as error:
@@ -68,12 +75,28 @@ def _draw(
         raise ShapetraceError(f"no tensor {kind}{shape} can be made: {reason}", _EXAMPLE) from None
 
 
-def _read(description: str) -> Tensor:
+def _limit(dtype: torch.dtype, below: str | None, vocabulary: int | None) -> int:
+    """Below which number to draw: as it was told, else the vocabulary as far as the dtype goes."""
+    largest = min(torch.iinfo(dtype).max, _LARGEST)
+    if below is None:
+        return min(vocabulary or 2, largest + 1)
+    # Compared as text is long: Python refuses to read a number of more than some thousand digits.
+    digits = below.lstrip("0") or "0"
+    if digits == "0":
+        raise ShapetraceError("no whole number from 0 up is `<0`", _EXAMPLE)
+    if len(digits) > len(str(_LARGEST)) or int(digits) > largest + 1:
+        name = str(dtype).removeprefix("torch.")
+        raise ShapetraceError(f"{name} holds numbers up to {largest:,}, not all that are `<{below}`", _EXAMPLE)
+    return min(int(digits), _LARGEST)
+
+
+def _read(description: str, told: str) -> Tensor:
     from safetensors import SafetensorError, safe_open
 
-    file, _, key = description.rpartition(":")
-    if not file.endswith(".safetensors"):
-        raise ShapetraceError(f"`--input {description}` does not say which tensor of the file", _EXAMPLE)
+    before, found, key = description.partition(".safetensors:")  # a key may have colons of its own
+    file = f"{before}.safetensors"
+    if not found:
+        raise ShapetraceError(f"{told} does not say which tensor of the file", _EXAMPLE)
     if not Path(file).is_file():
         raise ShapetraceError(f"there is no file `{file}`", "give the path of a .safetensors file")
     try:

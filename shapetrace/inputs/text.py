@@ -45,8 +45,8 @@ def read_ids(text: str, name: str, vocabulary: int | None) -> tuple[int, ...]:
         ids = ()
     if not ids:
         raise ShapetraceError(f"`{text}` are no token ids", "give whole numbers with commas, such as `--ids 1,2,3`")
-    wrong = [each for each in ids if each < 0 or (vocabulary is not None and each >= vocabulary)]
+    wrong = [each for each in ids if not 0 <= each < (vocabulary or 2**63)]
     if wrong:
-        limit = f"{vocabulary - 1:,}" if vocabulary is not None else "..."
-        raise ShapetraceError(f"{wrong[0]:,} is no token id of {name}", f"its ids go from 0 to {limit}")
+        limit = f"its ids go from 0 to {vocabulary - 1:,}" if vocabulary else "ids are int64, from 0 up"
+        raise ShapetraceError(f"{wrong[0]:,} is no token id of {name}", limit)
     return ids

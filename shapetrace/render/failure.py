@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
 from shapetrace.render.theme import printable
 from shapetrace.trace import Failure, Operand, write_shape
+
+_STYLES = ("name", "shape", "flag", "axes")
+_IN = 2  # columns
+_FIRST, _LAST = 12, 6  # lines of a message
+_LINE = 1000  # characters of one
 
 
 def render_failure(failure: Failure) -> RenderableType:
@@ -26,7 +33,7 @@ def render_failure(failure: Failure) -> RenderableType:
         parts.append(Padding(lines, (1, 0, 0, 4), expand=False))
     if failure.operands:
         parts.append(Padding(render_operands(failure.operands), (1, 0, 0, 6), expand=False))
-    error = "\n".join(map(printable, str(failure).strip().splitlines()))
+    error = "\n".join(map(printable, shorten(str(failure).strip()).splitlines()))
     parts.append(Padding(Text(error, "bad"), (1 if parts else 0, 0, 0, 0), expand=False))
     if failure.hint:
         parts.append(
@@ -35,8 +42,18 @@ def render_failure(failure: Failure) -> RenderableType:
     return Group(*parts)
 
 
-def render_operands(operands: Sequence[Operand]) -> Text:
-    """A line an operand: its text, shape, dtype and device where they are not the usual, axes."""
+def shorten(message: str) -> str:
+    """The first lines of a long message, and the last, where the reason often stands; the trace keeps the whole."""
+    lines = [
+        each if len(each) <= _LINE else f"{each[:_LINE]} ... {len(each) - _LINE:,} more characters"
+        for each in message.splitlines()
+    ]
+    left = len(lines) - _FIRST - _LAST
+    return "\n".join([*lines[:_FIRST], f"... {left:,} more lines", *lines[-_LAST:]] if left > 1 else lines)
+
+
+def render_operands(operands: Sequence[Operand]) -> RenderableType:
+    """Each operand's text, shape, dtype and device where they are not the usual, axes."""
     tensors = [each for each in operands if each.shape is not None]
     several_devices = len({each.device for each in tensors}) > 1
     several_dtypes = len({each.dtype for each in tensors}) > 1
@@ -47,15 +64,47 @@ def render_operands(operands: Sequence[Operand]) -> Text:
         rows.append(
             (printable(each.text), each.note or write_shape(each.shape), " ".join(facts), " ".join(_bind(each)))
         )
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(3)]
-    lines = []
-    for row in rows:
-        line = Text()
-        for text, width, style in zip(row, (*widths, 0), ("name", "shape", "flag", "axes"), strict=True):
-            line.append(set_cell_size(text, width) if width else text, style).append("  " if width else "")
-        line.rstrip()
-        lines.append(line)
-    return Text("\n").join(lines)
+    return _Operands(tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """Rows of name, shape, facts and axes: in columns where those fit the screen, else below each other."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [max(cell_len(row[column]) for row in self.rows) for column in range(3)]
+        wide = [_line(row, widths) for row in self.rows]
+        if all(line.cell_len <= options.max_width for line in wide):
+            yield from wide
+            return
+        for row in self.rows:
+            yield from _stack(row, options.max_width)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = max((sum(cell_len(each) + 2 for each in row) for row in self.rows), default=1)
+        return Measurement(1, min(widest, options.max_width))
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> Text:
+    line = Text()
+    for text, width, style in zip(row, (*widths, 0), _STYLES, strict=True):
+        line.append(set_cell_size(text, width) if width else text, style).append("  " if width else "")
+    line.rstrip()
+    return line
+
+
+def _stack(row: Sequence[str], width: int) -> Iterator[RenderableType]:
+    """As many parts on each line as fit, the lines after the first further in; a wider part is folded at its spaces."""
+    line, indent = Text(), 0
+    for text, style in zip(row, _STYLES, strict=True):
+        if text and line and indent + line.cell_len + 2 + cell_len(text) > width:
+            yield Padding(line, (0, 0, 0, indent), expand=False)
+            line, indent = Text(), _IN
+        if text:
+            line.append("  " if line else "").append(text, style)
+    yield Padding(line, (0, 0, 0, indent), expand=False)
 
 
 def _bind(operand: Operand) -> list[str]:

@@ -8,6 +8,7 @@ from importlib import resources
 
 from shapetrace.folding import fold_names
 from shapetrace.parameters import count_parameters
+from shapetrace.render.failure import shorten
 from shapetrace.render.report import write_number, write_verdict
 from shapetrace.render.theme import count_of, printable
 from shapetrace.report import Difference, Report
@@ -30,7 +31,7 @@ def render_trace_page(trace: Trace) -> str:
     if trace.input:
         head += f"<p class=quiet>{_escape(' '.join(f'{token!r}' for token in trace.input.tokens))}</p>"
     if trace.error:
-        head += f"<p class=bad>{_escape(str(trace.error))}</p>"
+        head += f"<p class=bad>{_escape(shorten(str(trace.error)))}</p>"
     total = count_of(count_parameters(modules), "parameter")
     tensors = count_of(sum(len(tensors_of(module)) for module in modules), "tensor")
     head += f"<p class=quiet>{tensors}, {total}</p>"

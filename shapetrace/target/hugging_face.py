@@ -7,6 +7,7 @@ import contextlib
 import copy
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +18,20 @@ import torch
 from torch import nn
 
 from shapetrace.errors import ShapetraceError, WeightsError, suggest
+from shapetrace.target.seeding import seeded
 from shapetrace.target.target import Advance, Note, Target
-from shapetrace.target.user_model import give_weights
+from shapetrace.target.weights import give_weights
 from shapetrace.weights.pretrained import find_hub_file
 
 _EXAMPLE = "write hf:NAME, hf:FOLDER or hf:CONFIG.json, such as 'hf:gpt2?n_layer=2&n_embd=64'"
 _WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
+_ATTENTION = "attn_implementation"
+_READABLE = 300  # characters of what transformers raises
+# A language model where the config has one, the whole of it before a part: Whisper's decoder alone is a causal one.
 _MAPPINGS = (
     ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", lambda config: config.is_encoder_decoder),
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", lambda config: config.is_encoder_decoder),
+    ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", lambda config: hasattr(config, "text_config")),
     ("MODEL_FOR_MASKED_LM_MAPPING", lambda config: not getattr(config, "is_decoder", False)),
     ("MODEL_FOR_CAUSAL_LM_MAPPING", lambda config: True),
     ("MODEL_MAPPING", lambda config: True),
@@ -83,29 +90,35 @@ class HuggingFace:
                     raise
                 note(f"{error.message}; going on with random weights")
         _check_memory(outline.model)
-        torch.manual_seed(seed)
-        built = Target(self.name, _build(config), f"random (seed {seed})")
+        with seeded(seed):
+            built = Target(self.name, _build(config), f"random (seed {seed})")
         return built if weights == "auto" else give_weights(built, weights, seed, note, advance)
 
     def _configure(self) -> tuple[Any, str]:
-        """The config with the changes, and what is to be said of where it came from."""
-        found, remark = _find_config(self.place)
-        config = copy.deepcopy(found)
+        """The config with the changes, and what is to be said of where it came from.
+
+        It is built anew, as its class does it: what a config works out from a field, such as the width of a head from
+        that of the model, follows the change.
+        """
+        cls, file, fields, remark = _find_fields(self.place)
+        config = _make_config(cls, fields, f"`{file}` is no {cls.__name__}")
+        if not self.changes:
+            return config, remark
+        changed = copy.deepcopy(fields)
         for field, value in self.changes:
             *parents, last = field.split(".")
-            owner = config
+            owner, own = config, changed
             for parent in parents:
-                owner = getattr(owner, parent, None)
-            known = [*getattr(owner, "to_dict", dict)(), *getattr(owner, "attribute_map", ())]
-            if last not in (*known, "attn_implementation"):
-                raise ShapetraceError(
-                    f"{type(config).__name__} has no field `{field}`", suggest(last, [*known, "attn_implementation"])
-                )
-            try:
-                setattr(owner, "_attn_implementation" if last == "attn_implementation" else last, value)
-            except Exception as error:  # configs check what they are given, each in its own way
-                raise ShapetraceError(f"`{field}` cannot be {value!r}: {_first_line(error)}", _EXAMPLE) from None
-        return config, remark
+                owner = owner.get(parent) if isinstance(owner, dict) else getattr(owner, parent, None)
+                if not isinstance(own.get(parent), dict):
+                    own[parent] = dict(owner) if isinstance(owner, dict) else _own_fields(owner)
+                own = own[parent]
+            alike = getattr(owner, "attribute_map", {})
+            known = [*(owner if isinstance(owner, dict) else getattr(owner, "to_dict", dict)()), *alike, _ATTENTION]
+            if last not in known:
+                raise ShapetraceError(f"{type(config).__name__} has no field `{field}`", suggest(last, known))
+            own[alike.get(last, last)] = value
+        return _make_config(cls, changed, f"{self.name} is no {cls.__name__}"), remark
 
     def _load_pretrained(self, cls: Any, config: Any) -> Target:
         if self.changes:
@@ -118,34 +131,38 @@ class HuggingFace:
             folder = folder if folder.is_dir() else folder.parent
             if not any((folder / file).is_file() for file in _WEIGHTS_FILES):
                 raise WeightsError(f"{self.place} holds no {_WEIGHTS_FILES[0]}", "use `--weights random`")
+            source = str(folder)
         else:
+            source = self.place
             find_hub_file((self.place,), _WEIGHTS_FILES[0], f"{self.place}'s pretrained weights")
-        with _loading_errors(f"{self.place}'s weights"):
-            model = cls.from_pretrained(str(self.place), config=config, use_safetensors=True, dtype=torch.float32)
+        with _loading_errors(f"{self.place}'s weights"), _bars_on_terminals_only():
+            model = cls.from_pretrained(source, config=config, use_safetensors=True, dtype=torch.float32)
         return Target(self.name, model.eval(), f"pretrained ({self.name.removeprefix('hf:')})", True)
 
 
 @cache
-def _find_config(place: str) -> tuple[Any, str]:
-    """The config of a folder, a file, a name on the hub, or the default one of a model type; a word on the last."""
+def _find_fields(place: str) -> tuple[Any, str, dict[str, Any], str]:
+    """The config class for a folder, a file, a name on the hub or a model type; its file, the fields in that, a remark.
+
+    A model type has no file, and no fields but its defaults: the remark says so.
+    """
     from transformers import CONFIG_MAPPING
 
     path = Path(place)
     if path.exists() or place.startswith((".", "/", "~")) or place.endswith(".json"):
-        return _read_config(path / "config.json" if path.is_dir() else path), ""
+        return (*_read_fields(path / "config.json" if path.is_dir() else path), "")
     try:
-        return _read_config(find_hub_file((place,), "config.json", f"{place}'s config")), ""
+        return (*_read_fields(find_hub_file((place,), "config.json", f"{place}'s config")), "")
     except WeightsError as error:
         if place in CONFIG_MAPPING:
-            return CONFIG_MAPPING[
-                place
-            ](), f"{error.message}; going on with transformers' default {place} config and random weights"
+            remark = f"{error.message}; going on with transformers' default {place} config and random weights"
+            return CONFIG_MAPPING[place], "", {}, remark
         raise ShapetraceError(
             error.message, f"give a folder or a config.json, or a model type ({suggest(place, CONFIG_MAPPING)})"
         ) from None
 
 
-def _read_config(file: Path) -> Any:
+def _read_fields(file: Path) -> tuple[Any, str, dict[str, Any]]:
     from transformers import CONFIG_MAPPING
 
     if not file.is_file():
@@ -154,13 +171,30 @@ def _read_config(file: Path) -> Any:
         fields = json.loads(file.read_text())
     except (ValueError, OSError) as error:
         raise ShapetraceError(f"`{file}` is no JSON file: {error}", _EXAMPLE) from None
-    kind = fields.pop("model_type", None) if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or "model_type" not in fields:
+        raise ShapetraceError(
+            f"`{file}` does not say which kind of model it is of", 'give it a "model_type", such as "llama"'
+        )
+    kind = fields.pop("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ShapetraceError(f"`{file}` has model_type {kind!r}", suggest(str(kind), CONFIG_MAPPING))
+    return CONFIG_MAPPING[kind], str(file), fields
+
+
+def _make_config(cls: Any, fields: dict[str, Any], problem: str) -> Any:
     try:
-        return CONFIG_MAPPING[kind].from_dict(fields)
+        return cls.from_dict(copy.deepcopy(fields))
     except Exception as error:  # configs check what they are given, each in its own way
-        raise ShapetraceError(f"`{file}` is no config of {kind}: {_first_line(error)}", "mend that field") from None
+        raise ShapetraceError(f"{problem}: {_reason(error)}", "mend that field") from None
+
+
+def _own_fields(config: Any) -> dict[str, Any]:
+    """What a part of a config has that it would not have by default."""
+    if not hasattr(config, "to_dict"):
+        return {}
+    default = type(config)().to_dict()
+    own = {key: value for key, value in config.to_dict().items() if key not in default or default[key] != value}
+    return {"model_type": config.model_type, **own}
 
 
 def _build(config: Any) -> nn.Module:
@@ -169,7 +203,7 @@ def _build(config: Any) -> nn.Module:
 
     cls = next((getattr(transformers, name, None) for name in config.architectures or ()), None)
     for mapping, is_meant in _MAPPINGS:
-        if cls is None and is_meant(config) and type(config) in getattr(transformers, mapping):
+        if cls is None and is_meant(config) and type(config) in getattr(transformers, mapping, ()):
             cls = getattr(transformers, mapping)[type(config)]
     if cls is None:
         raise ShapetraceError(f"transformers has no model for {type(config).__name__}", _EXAMPLE)
@@ -179,7 +213,7 @@ def _build(config: Any) -> nn.Module:
         return model.eval()
     except Exception as error:
         sizes = "its sizes may not go together, such as a width that is no multiple of the heads"
-        raise ShapetraceError(f"{cls.__name__} cannot be built: {_first_line(error)}", sizes) from error
+        raise ShapetraceError(f"{cls.__name__} cannot be built: {_reason(error)}", sizes) from error
 
 
 def _check_memory(model: nn.Module) -> None:
@@ -202,7 +236,22 @@ def _loading_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise WeightsError(f"{what} cannot be loaded: {_first_line(error)}", "use `--weights random`") from error
+        raise WeightsError(f"{what} cannot be loaded: {_reason(error)}", "use `--weights random`") from error
+
+
+@contextlib.contextmanager
+def _bars_on_terminals_only() -> Iterator[None]:
+    """transformers draws its progress wherever standard error goes."""
+    from transformers.utils import logging
+
+    were_on = logging.is_progress_bar_enabled()
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if were_on:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _read_value(text: str) -> Any:
@@ -216,5 +265,7 @@ def _read_value(text: str) -> Any:
         return text
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+def _reason(error: Exception) -> str:
+    """On one line, and no longer than one reads."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= _READABLE else text[:_READABLE] + ' ...'}"

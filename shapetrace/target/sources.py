@@ -7,6 +7,7 @@ import re
 from shapetrace.errors import ShapetraceError
 from shapetrace.target.built_in import BuiltIn
 from shapetrace.target.hugging_face import HuggingFace
+from shapetrace.target.importing import path_restored
 from shapetrace.target.target import Advance, Note, Source, Target, ignore_advance, ignore_note
 from shapetrace.target.user_model import UserModel
 
@@ -33,9 +34,11 @@ def find_source(name: str, settings: tuple[str, ...] = ()) -> Source:
 def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:
     """The model without any memory behind its weights: shapes only, at any size.
 
+    Leaves sys.path and torch's random numbers, and the user's own instances, as they are.
     Raises ShapetraceError where it cannot be built.
     """
-    return find_source(name, settings).outline(meta=True)
+    with path_restored():
+        return find_source(name, settings).outline(meta=True)
 
 
 def build_target(
@@ -46,7 +49,7 @@ def build_target(
     note: Note = ignore_note,
     advance: Advance = ignore_advance,
 ) -> Target:
-    """The model with its weights, ready to run.
+    """The model with its weights, ready to run. The folder of a user's model is then last on sys.path, for its forward.
 
     Raises ShapetraceError where it cannot be built, WeightsError for weights that cannot be had or do not fit.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Transformer
 from shapetrace.weights.layouts import from_hugging_face, is_hugging_face
+
+_SHOWN = 6  # names
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -45,7 +47,7 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
     # A mask of an older TransformerLens, and our own IGNORE, are constants and no weights.
     ours = {key: tensor for key, tensor in ours.items() if not re.fullmatch(r"blocks\.\d+\.attn\.(mask|IGNORE)", key)}
     wanted = dict(model.named_parameters())
-    _check_fit(ours, wanted, wanted, origin)
+    _check_fit(ours, wanted, wanted, origin, _explain_gpt2)
     return {name: ours[name] for name in wanted}
 
 
@@ -63,7 +65,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> lis
         for key, each in own.items()
         if isinstance(each, Tensor) and (key in ours or (isinstance(each, nn.Parameter) and id(each) not in given))
     }
-    _check_fit(ours, wanted, own, origin)
+    _check_fit(ours, wanted, own, origin, _explain)
     model.load_state_dict(ours, strict=False)
     return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
 
@@ -77,8 +79,17 @@ def _without_prefix(state: dict[str, Tensor], model: nn.Module) -> dict[str, Ten
     return dict(state)
 
 
-def _check_fit(ours: dict[str, Tensor], wanted: Mapping[str, Tensor], known: Container[str], origin: str) -> None:
-    """Raise WeightsError unless there is a tensor for each that is wanted, and none that is not known."""
+def _check_fit(
+    ours: dict[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    known: Container[str],
+    origin: str,
+    explain: Callable[[list[str], list[str], list[str]], str],
+) -> None:
+    """Raise WeightsError unless there is a tensor for each that is wanted, and none that is not known.
+
+    `explain` makes the hint of the names that are missing, unexpected and of the wrong shape.
+    """
     shapes = {name: _shape_of(tensor) for name, tensor in wanted.items()}
     missing = [name for name in wanted if name not in ours]
     unexpected = [key for key in ours if key not in known]
@@ -100,7 +111,7 @@ def _check_fit(ours: dict[str, Tensor], wanted: Mapping[str, Tensor], known: Con
         square = [name for name in given if ours[name].ndim == 2 and len(set(ours[name].shape)) == 1]
         raise WeightsError(
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
-            _explain_transposed(transposed, square) or _next_step(missing, unexpected, mismatched),
+            _explain_transposed(transposed, square) or explain(missing, unexpected, mismatched),
         )
 
 
@@ -111,8 +122,9 @@ def _explain_transposed(transposed: list[str], square: list[str]) -> str:
     told = (
         f"{len(transposed)} of them are exactly transposed: Hugging Face's Conv1D keeps (in, out), nn.Linear (out, in)"
     )
-    alike = f"; {len(square)} square ones, such as `{square[0]}`, fit either way and have to be transposed too"
-    return told + (alike if square else "")
+    if not square:
+        return told
+    return f"{told}; {len(square)} square ones, such as `{square[0]}`, fit either way and have to be transposed too"
 
 
 def _shape_of(tensor: Tensor) -> tuple[int, ...] | None:
@@ -121,14 +133,34 @@ def _shape_of(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:6])
-    return shown + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    shown = ", ".join(f"`{name}`" for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _next_step(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
-    near = get_close_matches(unexpected[0], missing, n=1, cutoff=0.8) if unexpected and missing else []
+def _explain_gpt2(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
+    near = _find_near(missing, unexpected)
     if near:
-        return f"`{unexpected[0]}`: did you mean `{near[0]}`?"
+        return near
     if mismatched or any(name.startswith("blocks.") for name in (*missing, *unexpected)):
         return "give the sizes of the weights with `--model` or `--set`, such as `--set n_layers=2`"
     return "a file has GPT-2's weights under TransformerLens names (embed.W_E) or Hugging Face's (wte.weight)"
+
+
+def _explain(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
+    """For a model of whose names nothing is known but these."""
+    near = _find_near(missing, unexpected)
+    if near:
+        return near
+    if missing and unexpected:
+        return f"the file has names such as `{unexpected[0]}` where the model's are such as `{missing[0]}`: rename them"
+    if mismatched:
+        return "build the model at the sizes of the weights, such as --model 'model.py:Net(width=64)'"
+    if missing:
+        return "the file was written by a model without these: build that one, or save this model's state_dict"
+    return "the file was written by a model that has these as well: build that one, or leave them out of the file"
+
+
+def _find_near(missing: list[str], unexpected: list[str]) -> str:
+    """`a.bais`: did you mean `a.bias`?, for the first few that have a near name."""
+    found = [(key, get_close_matches(key, missing, n=1, cutoff=0.8)) for key in unexpected[:_SHOWN]]
+    return "\n      ".join(f"`{key}`: did you mean `{near[0]}`?" for key, near in found if near)
