@@ -92,6 +92,11 @@ class CallStack:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
+    @property
+    def caller(self) -> OpenCall | None:
+        """The innermost call under way."""
+        return self.under_way[-1] if self.under_way else None
+
     def begin(self, module: nn.Module, path: str, forward: Forward) -> None:
         self.under_way.append(OpenCall(module, path, forward))
 

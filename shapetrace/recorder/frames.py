@@ -77,7 +77,8 @@ class FrameWatcher:
 
     def fail(self, error: Exception) -> None:
         """Note a mistake of ours, which must never reach the user's code."""
-        self._failure = self._failure or error
+        if not isinstance(error, RecursionError):  # which is the user's: we only were the ones to touch the ground
+            self._failure = self._failure or error
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> TraceFunction | None:
         code = frame.f_code

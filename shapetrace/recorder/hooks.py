@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.recorder.calls import CallStack, Observer
-from shapetrace.recorder.crash import describe_failure, summarise
-from shapetrace.recorder.crash.shadow import shadow_of
+from shapetrace.recorder.crash import describe_failure, message_of, summarise
+from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
 from shapetrace.recorder.frames import FrameWatcher
@@ -72,8 +71,9 @@ def recording(
     except BaseException as raised:
         recorder.stop()
         failure = recorder.describe(raised)
-        if failure.module or failure.operands:
-            raised.add_note(summarise(failure))
+        summary = summarise(failure)
+        if summary:
+            raised.add_note(summary)
         raise
     finally:
         recorder.stop()
@@ -124,9 +124,8 @@ class _Recorder:
         self._handles: list[RemovableHandle] = []
         self._modules: dict[str, nn.Module] = name_modules(model)
         self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
-        self._outputs: dict[int, Any] = {}  # by the id of a module: what it returned last, without the tensors
-        # The exception under way, by its id, for it holds the activations of its frames, and the innermost module.
-        self._raised: tuple[int, str, nn.Module] | None = None
+        self._outputs = Outputs()
+        self._left: dict[int, str] = {}  # by the id of each module that an exception may have left, its path
 
     def start(self) -> None:
         enter, leave = _Hook(self._guarded(self._enter)), _Hook(self._guarded(self._leave))
@@ -146,13 +145,11 @@ class _Recorder:
 
     def describe(self, error: BaseException) -> Failure:
         """What was raised, in which module, by which statement and from what."""
-        if self._raised is None or self._raised[0] != id(error):
-            return describe_failure(error, self._is_watched)
-        _, path, module = self._raised
-        chain = [self._stack.finished[-1]]
-        while chain[-1].module != path and isinstance(chain[-1].steps[-1], ModuleCall):
-            chain.append(chain[-1].steps[-1])
-        return describe_failure(error, self._is_watched, path, module, chain, self._outputs)
+        try:
+            return describe_failure(error, self._is_watched, self._left, self._stack.finished, self._outputs)
+        except Exception as mistake:  # ours, which must not stand in for the user's
+            self._watcher.fail(mistake)
+            return Failure(type(error).__name__, message_of(error))
 
     def trace(self, name: str, weights: str) -> Trace:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
@@ -206,14 +203,10 @@ class _Recorder:
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
-        error = sys.exception() if output is None else None
-        if error is None:
-            self._raised = None
-        elif self._stack.callers and (self._raised is None or self._raised[0] != id(error)):
-            raising, path = self._stack.callers[-1]
-            self._raised = (id(error), path, raising)
-        self._outputs[id(module)] = shadow_of(output)
+        if output is None:
+            self._left[id(module)] = self._stack.callers[-1][1]
         self._stack.end(module, output)
+        self._outputs.keep(module, self._stack.caller, output)
 
     def _forward_of(self, module: nn.Module) -> Forward:
         forward = getattr(module.forward, "__func__", module.forward)

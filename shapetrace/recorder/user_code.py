@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import einops
 import torch
 from torch import nn
 
@@ -14,11 +15,12 @@ from shapetrace.recorder.forwards import code_of
 
 def user_code_of(model: nn.Module) -> Callable[[str], bool]:
     """Whether the frames of a file are to be watched when the model runs."""
-    torch_folder = os.path.dirname(torch.__file__) + os.sep
+    # A layer of torch's or einops' is what it does, and not how it is written.
+    libraries = tuple(os.path.dirname(str(each.__file__)) + os.sep for each in (torch, einops))
     classes = {cls for module in model.modules() for cls in type(module).__mro__}
     forwards = [module.forward for module in model.modules()] + [vars(cls).get("forward") for cls in classes]
     codes = [code_of(forward) for forward in forwards if forward is not None]
-    own = {code.co_filename for code in codes if code and not code.co_filename.startswith(torch_folder)}
+    own = {code.co_filename for code in codes if code and not code.co_filename.startswith(libraries)}
 
     def is_watched(filename: str) -> bool:
         return filename in own or not (filename.startswith("<") or package_of(filename))

@@ -1,5 +1,5 @@
 """A forward that raised: which statement, from which tensors, and why."""
 
-from shapetrace.recorder.crash.failure import describe_failure, summarise
+from shapetrace.recorder.crash.failure import describe_failure, message_of, summarise
 
-__all__ = ["describe_failure", "summarise"]
+__all__ = ["describe_failure", "message_of", "summarise"]

@@ -1,6 +1,7 @@
 """What the parts of a failing expression were: names are looked up, and what was computed is computed again.
 
-Nothing of the user's runs a second time, and no value is touched: tensors are computed with as shapes only.
+None of the user's code runs a second time, nothing is drawn and nothing changed: only functions of torch and einops
+that compute from tensors are called again, with shapes on the meta device in place of the tensors.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import builtins
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
+import einops
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shapetrace.recorder.crash.shadow import Shadow
+from shapetrace.recorder.crash.shadow import Outputs, Shadow
 
 
 class Unknown(Exception):
@@ -31,17 +35,20 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     **{ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge},
     **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Not: operator.not_},
 }
-_BUILTINS = {len, int, float, bool, str, max, min, sum, abs, round, range, tuple, list, slice}
+_BUILTINS = (len, int, float, bool, str, max, min, sum, abs, round, range, tuple, list, slice)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), slice, range, torch.Size)
+_PLAIN_TORCH = (torch.dtype, torch.device, torch.layout)
 _PROPERTIES = ("shape", "T", "mT", "H", "mH", "ndim", "dtype", "device", "data", "real", "imag")
-_LARGEST_RANGE = 10_000
-_LARGEST_IDS = 1_000_000
-_RANDOM = ("rand", "bernoulli", "multinomial", "normal", "dropout", "poisson")
+# Functions that make a tensor out of numbers; any other has to take one, or it may do anything.
+_FACTORIES = ("zeros", "ones", "full", "empty", "eye", "arange", "linspace", "tensor", "scalar_tensor")
+_DRAWING = re.compile(r"(^|_)(rand\w*|bernoulli|multinomial|normal|dropout\w*|poisson|seed|sample)(_|$)")
+_LARGEST = 1_000_000  # entries, where values are computed and not only shapes
 
 
 class Expressions:
-    """The values of expressions in one frame; `outputs` are what modules returned last, by the module's id."""
+    """The values of expressions in one frame; `outputs` are what modules returned."""
 
-    def __init__(self, frame: FrameType, outputs: Mapping[int, Any]):
+    def __init__(self, frame: FrameType, outputs: Outputs):
         self._local = frame.f_locals
         self._global = frame.f_globals
         self._outputs = outputs
@@ -108,17 +115,19 @@ class Expressions:
         if isinstance(owner, Tensor):
             if name not in _PROPERTIES:
                 raise Unknown
+            if name == "device":
+                return torch.device(self.device_of(owner))
             return self._compute(lambda tensor: getattr(tensor, name), owner)
         if isinstance(owner, nn.Module):
             for store in (owner._parameters, owner._buffers, owner._modules):
                 if name in store:
                     return store[name]
         if isinstance(owner, ModuleType):
-            return getattr(owner, name)
+            return vars(owner)[name]
         found = inspect.getattr_static(owner, name)
         if isinstance(found, property | classmethod | staticmethod) or inspect.isfunction(found):
             raise Unknown
-        return getattr(owner, name) if inspect.ismemberdescriptor(found) else found
+        return found.__get__(owner) if inspect.ismemberdescriptor(found) else found
 
     def _item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, Tensor):
@@ -131,20 +140,25 @@ class Expressions:
         if isinstance(node.func, ast.Attribute):
             owner = self._known(node.func.value)
             if isinstance(owner, Tensor):
-                name = node.func.attr
-                if name.endswith("_") or not hasattr(torch._C.TensorBase, name):
-                    raise Unknown
-                args, kwargs = self.arguments_of(node)
-                return self._compute(getattr(torch.Tensor, name), owner, *args, **kwargs)
+                return self._call_method(owner, node.func.attr, node)
         function = self._evaluate(node.func)
         if isinstance(function, nn.Module):
-            return self._raise_again(self._outputs.get(id(function)))
+            return self._raise_again(self._outputs.of(function))
+        if function in _BUILTINS:
+            args, kwargs = self.arguments_of(node)
+            return self._compute_plainly(function, *args, **kwargs)
+        if not is_library(function) or _DRAWING.search(function.__name__):
+            raise Unknown
         args, kwargs = self.arguments_of(node)
-        if any(isinstance(each, range) and len(each) > _LARGEST_RANGE for each in args):
-            raise Unknown
-        if not (is_library(function) or (function in _BUILTINS and not any(map(is_tensor, args)))):
-            raise Unknown
+        if function.__name__ in _FACTORIES and not _tensors_in((*args, *kwargs.values())):
+            return self._make(function, args, kwargs)
         return self._compute(function, *args, **kwargs)
+
+    def _call_method(self, owner: Tensor, name: str, node: ast.Call) -> Any:
+        if name.endswith("_") or _DRAWING.search(name) or not hasattr(torch._C.TensorBase, name):
+            raise Unknown
+        args, kwargs = self.arguments_of(node)
+        return self._compute(getattr(torch.Tensor, name), owner, *args, **kwargs)
 
     def arguments_of(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """The values of a call's arguments; raises Unknown."""
@@ -160,23 +174,43 @@ class Expressions:
         except Unknown:
             return None
 
+    def _make(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+        """What a factory made: whole numbers with their values, where they are few, else its shape."""
+        device = torch.device(kwargs.pop("device", None) or "cpu").type
+        shape: Tensor = self._compute_plainly(function, *args, **kwargs, device="meta")
+        valued = function.__name__ in ("arange", "tensor") and shape.numel() <= _LARGEST
+        made: Tensor = function(*args, **kwargs, device="cpu") if valued else shape
+        self._devices[id(made)] = (made, device)
+        return made
+
+    def _compute_plainly(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The function of numbers, texts and tuples of them; raises Unknown for anything else."""
+        if not all(map(_is_plain, (*args, *kwargs.values()))):
+            raise Unknown
+        return function(*args, **kwargs)
+
     @torch.no_grad()
     def _compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The function of these, with each tensor as its shape only."""
         tensors = _tensors_in((*args, *kwargs.values()))
-        if getattr(function, "__name__", "").startswith(_RANDOM):
-            raise Unknown  # to draw again would change what comes after
+        if not tensors:
+            return self._compute_plainly(function, *args, **kwargs)
+        if kwargs.get("out") is not None or not all(map(_is_plain, (*args, *kwargs.values()))):
+            raise Unknown
         if all(map(_is_small_and_whole, tensors)):
-            return function(*args, **kwargs)  # of ids and positions the values matter
-        result = function(*map(_as_meta, args), **{key: _as_meta(each) for key, each in kwargs.items()})
-        # A scalar may lie elsewhere, and what meets a tensor on meta ends there.
-        devices = [self.device_of(each) for each in tensors if each.ndim] or [self.device_of(tensors[0])]
+            return self._place(function(*args, **kwargs), tensors)  # of ids and positions the values matter
+        kwargs = {key: _as_meta(each) for key, each in kwargs.items()}
+        return self._place(function(*map(_as_meta, args), **kwargs), tensors)
+
+    def _place(self, result: Any, operands: list[Tensor]) -> Any:
+        """Note where the result would be. A scalar may lie elsewhere, and what meets a tensor on meta ends there."""
+        devices = [self.device_of(each) for each in operands if each.ndim] or [self.device_of(operands[0])]
         for each in _tensors_in((result,)):
             self._devices[id(each)] = (each, "meta" if "meta" in devices else devices[0])
         return result
 
     def _raise_again(self, shadow: Any) -> Any:
-        """A module's output as tensors on the meta device; raises Unknown where it was none."""
+        """A module's output as tensors on the meta device; raises Unknown where it is not known."""
         if isinstance(shadow, Shadow):
             tensor = torch.empty(shadow.shape, dtype=shadow.dtype, device="meta")
             self._devices[id(tensor)] = (tensor, shadow.device.type)
@@ -187,15 +221,24 @@ class Expressions:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a function is torch's or einops', which compute and change nothing; torch's own modules are not meant."""
-    name = getattr(function, "__module__", None) or type(function).__module__
-    root = str(name).partition(".")[0]
-    builtin = inspect.isbuiltin(function) and root in ("torch", "math", "torch._C._nn", "")
-    return builtin or (root in ("torch", "einops", "math") and inspect.isroutine(function)) or function is math.sqrt
+    """Whether a function is one of those that compute from tensors and change none: torch's own, and einops'."""
+    name = getattr(function, "__name__", "")
+    if name.endswith("_") or not inspect.isroutine(function):
+        return False
+    homes = (torch, F, torch.linalg, torch.fft, torch.special, einops, math)
+    return any(vars(home).get(name) is function for home in homes) and not _steers(name)
 
 
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
+def _steers(name: str) -> bool:
+    """Of torch's functions those that set something, read or write files, or run what they are given."""
+    return name.startswith(("set_", "use_", "save", "load", "compile", "vmap", "cond", "manual_", "initial_", "from_"))
+
+
+def _is_plain(value: Any) -> bool:
+    """No object of the user's, whose operators would be his code; a tensor of torch's own class."""
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    return type(value) in (*_PLAIN, Tensor, nn.Parameter) or isinstance(value, _PLAIN_TORCH)
 
 
 def _tensors_in(values: tuple[Any, ...]) -> list[Tensor]:
@@ -210,7 +253,7 @@ def _tensors_in(values: tuple[Any, ...]) -> list[Tensor]:
 
 def _is_small_and_whole(tensor: Tensor) -> bool:
     is_whole = not (tensor.is_floating_point() or tensor.is_complex())
-    return is_whole and not tensor.is_meta and tensor.numel() <= _LARGEST_IDS
+    return is_whole and not tensor.is_meta and tensor.numel() <= _LARGEST
 
 
 def _as_meta(value: Any) -> Any:

@@ -16,6 +16,8 @@ _BINARY: dict[type, str] = {
     **{ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.MatMult: "matmul"},
     **{ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or"},
 }
+# Functions that take tensors in a list.
+_OF_LISTS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "einsum", "block_diag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,16 @@ class Term:
 
     text: str
     value: Any = None
+    node: ast.AST | None = None
 
     @property
     def tensor(self) -> Tensor | None:
         return self.value if isinstance(self.value, Tensor) else None
+
+    def apply(self, suffix: str) -> str:
+        """`x.T`, `(x + 1).T`: the text with the suffix, in brackets where it needs them."""
+        simple = self.node is None or isinstance(self.node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        return f"{self.text}{suffix}" if simple else f"({self.text}){suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +56,44 @@ class Operation:
 
 def read_operation(site: Site, expressions: Expressions) -> Operation:
     """The operation that failed; one without a name where the source does not tell."""
-    node = site.node
+    node, around = site.node, site.around
     reader = _Reader(site, expressions)
     match node:
         case ast.BinOp():
-            return Operation(
-                _BINARY.get(type(node.op), "binary"), (*reader.terms(node.left), *reader.terms(node.right))
-            )
+            return Operation(_BINARY.get(type(node.op), "binary"), (reader.term(node.left), reader.term(node.right)))
         case ast.AugAssign():
-            terms = (*reader.terms(node.target), *reader.terms(node.value))
+            terms = (reader.term(node.target), reader.term(node.value))
             return Operation(_BINARY.get(type(node.op), "binary"), terms, in_place=True)
         case ast.Compare():
-            parts = (node.left, *node.comparators)
-            return Operation("compare", tuple(term for each in parts for term in reader.terms(each)))
+            return Operation("compare", tuple(map(reader.term, (node.left, *node.comparators))))
+        case ast.Subscript(ctx=ast.Store()) if isinstance(around, ast.Assign):
+            return Operation("setitem", (reader.term(node), reader.term(around.value)))
         case ast.Subscript():
-            return Operation("index", (*reader.terms(node.value), *reader.index(node.slice)))
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            return Operation("index", (reader.term(node.value), *map(reader.term, parts)))
         case ast.Call():
             return reader.call(node)
         case ast.Attribute():
-            return Operation("attribute", reader.terms(node.value), {"name": node.attr})
-        case ast.Tuple() | ast.List() | ast.Assign() if isinstance(site.around, ast.Assign) and _unpacks(node):
-            return Operation("unpack", reader.unpacked(site.around.value), _targets(site.around))
-    return Operation("", tuple(reader.places(node)) if node is not None else ())
+            return Operation("attribute", (reader.term(node.value),), {"name": node.attr})
+        case ast.Tuple() | ast.List() if isinstance(around, ast.Assign) and node in around.targets:
+            return reader.unpacking(node, around.value)
+    return Operation("")
 
 
-def _unpacks(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assign) or isinstance(getattr(node, "ctx", None), ast.Store)
-
-
-def _targets(statement: ast.Assign) -> dict[str, Any]:
-    """How many names are bound, and the first."""
-    target = statement.targets[0]
-    names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return {"count": len(names), "first": ast.unparse(names[0]) if names else ""}
+def named_tensors(site: Site, expressions: Expressions) -> tuple[Term, ...]:
+    """Every tensor that is named where it failed, for where what was computed from them is not known."""
+    return tuple(_Reader(site, expressions).places(site.node)) if site.node is not None else ()
 
 
 def call_of_module(module: nn.Module, name: str, arguments: tuple[Term, ...], keywords: dict[str, Any]) -> Operation:
     """A call of a module; one of torch's own computes with its parameters, so that they are operands too."""
-    is_torchs = type(module).__module__.startswith("torch.nn.")
+    home = type(module).__module__
+    if home.startswith("einops.layers") and isinstance(vars(module).get("pattern"), str):
+        sizes = dict(vars(module).get("axes_lengths") or {})
+        terms = (*arguments, Term("pattern", vars(module)["pattern"]))
+        return Operation(type(module).__name__.lower(), terms, sizes, module, module_name=name)
     own = [(key, each) for key, each in module.named_parameters(recurse=False) if not nn.parameter.is_lazy(each)]
-    owned = [Term(f"{name}.{key}" if name else key, each) for key, each in own] if is_torchs else []
+    owned = [Term(f"{name}.{key}" if name else key, each) for key, each in own] if home.startswith("torch.nn.") else []
     return Operation(type(module).__name__, (*arguments, *owned), keywords, module, module_name=name)
 
 
@@ -98,49 +104,55 @@ class _Reader:
 
     def term(self, node: ast.AST) -> Term:
         try:
-            return Term(self._site.write(node), self._expressions.value_of(node))
+            return Term(self._site.write(node), self._expressions.value_of(node), node)
         except Unknown:
-            return Term(self._site.write(node))
+            return Term(self._site.write(node), None, node)
 
-    def terms(self, node: ast.AST) -> tuple[Term, ...]:
-        """The term; the items of a list that is written out as terms of their own."""
-        if isinstance(node, ast.Tuple | ast.List):
-            return tuple(term for each in node.elts for term in self.terms(each))
+    def _terms_of_list(self, node: ast.AST) -> tuple[Term, ...]:
+        """The items of a list, be it written out or kept in a variable."""
         if isinstance(node, ast.Starred):
-            node = node.value
+            return self._terms_of_list(node.value)
+        if isinstance(node, ast.Tuple | ast.List):
+            return tuple(term for each in node.elts for term in self._terms_of_list(each))
         term = self.term(node)
-        is_list = isinstance(term.value, tuple | list) and any(isinstance(each, Tensor) for each in term.value)
-        if is_list and not isinstance(node, ast.Call):
-            return tuple(Term(f"{term.text}[{index}]", each) for index, each in enumerate(term.value))
+        if isinstance(term.value, tuple | list) and any(isinstance(each, Tensor) for each in term.value):
+            return tuple(Term(term.apply(f"[{index}]"), each) for index, each in enumerate(term.value))
         return (term,)
 
-    def index(self, node: ast.AST) -> tuple[Term, ...]:
-        return self.terms(node) if not isinstance(node, ast.Slice) else (self.term(node),)
-
     def call(self, node: ast.Call) -> Operation:
-        arguments = tuple(term for each in node.args for term in self.terms(each))
-        named = {each.arg: self.term(each.value) for each in node.keywords if each.arg}
-        arguments += tuple(each for each in named.values() if isinstance(each.value, Tensor))
-        keywords = {key: each.value for key, each in named.items()}
-        if isinstance(node.func, ast.Attribute):
-            owner = self.term(node.func.value)
-            if isinstance(owner.value, Tensor):
-                name = node.func.attr
-                in_place = name.endswith("_") and not name.endswith("__")
-                return Operation(name.rstrip("_"), (owner, *arguments), keywords, in_place=in_place)
         callee = self.term(node.func)
+        owner = self.term(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        is_method = owner is not None and owner.tensor is not None
+        library = callee.value.__name__ if callee.value is not None and is_library(callee.value) else ""
+        name = node.func.attr if is_method and isinstance(node.func, ast.Attribute) else library
+        starred = [each for each in node.args if isinstance(each, ast.Starred)]
+        read = self._terms_of_list if name in _OF_LISTS or starred else lambda each: (self.term(each),)
+        arguments = tuple(term for each in node.args for term in read(each))
+        named = {each.arg: self.term(each.value) for each in node.keywords if each.arg}
+        arguments += tuple(each for key, each in named.items() if isinstance(each.value, Tensor) and key != "out")
+        keywords = {key: each.value for key, each in named.items()}
+        if is_method and owner is not None:
+            in_place = name.endswith("_") and not name.endswith("__")
+            return Operation(name.rstrip("_"), (owner, *arguments), keywords, in_place=in_place)
         if isinstance(callee.value, nn.Module):
             return call_of_module(callee.value, callee.text, arguments, keywords)
-        name = getattr(callee.value, "__name__", "") if is_library(callee.value) else ""
         return Operation(name, arguments, keywords, callee.value)
 
-    def unpacked(self, node: ast.AST) -> tuple[Term, ...]:
-        """`x` of `x.shape` and `x.size()`, else the value itself."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
-            return self.terms(node.func.value)
-        if isinstance(node, ast.Attribute) and node.attr == "shape":
-            return self.terms(node.value)
-        return self.terms(node)
+    def unpacking(self, target: ast.Tuple | ast.List, value: ast.expr) -> Operation:
+        """`b, t = x.shape` and `b, t = x.size()` unpack axes; anything else its items."""
+        shape_of = None
+        if isinstance(value, ast.Attribute) and value.attr == "shape":
+            shape_of = value.value
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "size":
+            shape_of = value.func.value if not (value.args or value.keywords) else None
+        facts = {
+            "count": len(target.elts),
+            "first": ast.unparse(target.elts[0]) if target.elts else "",
+            "starred": any(isinstance(each, ast.Starred) for each in target.elts),
+        }
+        if shape_of is not None:
+            return Operation("unpack axes", (self.term(shape_of),), facts)
+        return Operation("unpack", (self.term(value),), facts)
 
     def places(self, node: ast.AST) -> Iterator[Term]:
         """Every tensor that is named in the node, the largest expression of names first."""

@@ -30,7 +30,7 @@ def pattern_of(operation: Operation) -> Pattern | None:
         return None
     left, right = text.split("->", 1)
     # torch.einsum has its pattern first, a letter an axis; einops has it last, a word an axis.
-    letters = operation.name == "einsum" and isinstance(operation.terms[0].value, str)
+    letters = operation.name == "einsum" and bool(operation.terms) and isinstance(operation.terms[0].value, str)
     split = _letters if letters else split_axes
     return Pattern(text, tuple(split(each) for each in left.split(",")), split(right))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,27 @@ class Shadow:
     device: torch.device
 
 
-def shadow_of(output: Any) -> Any:
-    """The output with a shadow for each tensor; what holds none of its own is left out."""
+class Outputs:
+    """What each module returned to its caller, without the tensors; not known where it returned several times."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[int, Any]] = {}
+
+    def keep(self, module: nn.Module, caller: object, output: Any) -> None:
+        """Remember what the module returned to this call of another."""
+        known = self._kept.get(id(module))
+        again = known is not None and known[0] == id(caller)
+        self._kept[id(module)] = (id(caller), None if again else _shadow_of(output))
+
+    def of(self, module: nn.Module) -> Any:
+        """Shadows in the tuples of the output; None where it is not known which call is meant."""
+        return self._kept.get(id(module), (0, None))[1]
+
+
+def _shadow_of(output: Any) -> Any:
     if isinstance(output, Tensor):
-        return Shadow(output.shape, output.dtype, output.device) if output.layout == torch.strided else None
+        strided = output.layout == torch.strided and not output.is_nested
+        return Shadow(output.shape, output.dtype, output.device) if strided else None
     if type(output) in (tuple, list):
-        return tuple(map(shadow_of, output))
+        return tuple(map(_shadow_of, output))
     return None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from torch import nn
-
-from shapetrace.recorder.crash.expressions import Expressions, Unknown
+from shapetrace.recorder.crash.expressions import Expressions
 from shapetrace.recorder.crash.hints import calls, einsum, elementwise, indexing, matmul, places, reshaping
 from shapetrace.recorder.crash.hints.evidence import Evidence
 from shapetrace.recorder.crash.operation import Operation
@@ -19,16 +17,14 @@ _FAMILIES: tuple[Callable[[Evidence], Iterator[str]], ...] = (
 )
 
 
-def find_hint(
-    error: BaseException, operation: Operation, site: Site, expressions: Expressions, module: nn.Module
-) -> str:
+def find_hint(error: BaseException, message: str, operation: Operation, site: Site, expressions: Expressions) -> str:
     """What is wrong, in a sentence with names and numbers; "" where nothing is certain."""
-    evidence = Evidence(str(error), type(error), operation, site, expressions, module)
+    evidence = Evidence(message, type(error), operation, site, expressions)
     for explain in _FAMILIES:
         try:
             found = next(explain(evidence), "")
-        except (Unknown, IndexError, ValueError, TypeError, RuntimeError, AttributeError):
-            continue  # evidence that is not what it seems explains nothing
+        except Exception:  # evidence that is not what it seems explains nothing
+            continue
         if found:
             return found
     return ""

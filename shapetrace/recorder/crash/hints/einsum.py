@@ -10,24 +10,26 @@ from shapetrace.recorder.crash.hints.evidence import BATCH, Evidence, shape, tol
 from shapetrace.recorder.crash.operation import Term
 from shapetrace.recorder.crash.patterns import EINOPS, Pattern, names_in, pattern_of, sizes_given
 
+_MOST_AXES = 6  # of which every order is tried
+
 
 def explain(evidence: Evidence) -> Iterator[str]:
     """Ranks, then sizes, then names that are on one side only."""
     pattern = pattern_of(evidence.operation)
     terms = evidence.operation.tensors
-    if pattern is None:
-        return
+    if pattern is None or (evidence.operation.terms and isinstance(evidence.operation.terms[0].value, tuple | list)):
+        return  # einops takes a list of tensors for one more axis
     if len(terms) != len(pattern.operands):
         if len([each for each in evidence.operation.terms if not isinstance(each.value, str)]) == len(terms):
             yield f"`{pattern.text}` is for {len(pattern.operands)} tensors, and {len(terms)} are given"
         return
     for term, axes in zip(terms, pattern.operands, strict=True):
         yield from _rank(term, axes, pattern)
+    yield from _names(evidence, pattern)
     if evidence.operation.name in EINOPS:
         yield from _groups(evidence, terms[0], pattern)
     else:
         yield from _sizes(terms, pattern)
-    yield from _names(evidence, pattern)
 
 
 def _rank(term: Term, axes: tuple[str, ...], pattern: Pattern) -> Iterator[str]:
@@ -36,7 +38,7 @@ def _rank(term: Term, axes: tuple[str, ...], pattern: Pattern) -> Iterator[str]:
         return
     sentence = f"{told(term)} has {len(size)} axes, and `{' '.join(axes)}` names {len(axes)}"
     if len(axes) == len(size) + 1 and axes[0] in BATCH and size[:1] != (1,):
-        sentence += f"; is the batch axis missing? {term.text}[None] adds it"
+        sentence += f"; is the batch axis missing? {term.apply('[None]')} adds it"
     elif len(axes) > len(size) and any(len(names_in(axis)) > 1 for axis in pattern.result):
         sentence += ": split the one that holds several first"
     yield sentence
@@ -58,6 +60,8 @@ def _sizes(terms: list[Term], pattern: Pattern) -> Iterator[str]:
 def _other_order(terms: list[Term], pattern: Pattern, suspects: tuple[Term, Term]) -> str:
     """The reordering of one operand's axes with which every size agrees, if there is just one that moves the fewest."""
     fits = []
+    if any(len(shape(each)) > _MOST_AXES for each in terms):
+        return ""
     for suspect in suspects:
         at = next(index for index, each in enumerate(terms) if each is suspect)
         axes = pattern.operands[at]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from shapetrace.recorder.crash.expressions import Expressions
 from shapetrace.recorder.crash.operation import Operation, Term
@@ -23,7 +23,6 @@ class Evidence:
     operation: Operation
     site: Site
     expressions: Expressions
-    module: nn.Module  # the innermost that was running
 
     def says(self, pattern: str) -> re.Match[str] | None:
         """Whether the message matches."""
@@ -39,6 +38,17 @@ def shape(term: Term) -> tuple[int, ...]:
 def told(term: Term) -> str:
     """`x (1, 7, 64)`."""
     return f"{term.text} {shape(term)}"
+
+
+def dtype(term: Term) -> str:
+    """`float32`."""
+    assert term.tensor is not None
+    return str(term.tensor.dtype).removeprefix("torch.")
+
+
+def is_float(term: Term) -> bool:
+    """Whether it is a tensor of floating point numbers."""
+    return term.tensor is not None and term.tensor.is_floating_point()
 
 
 def is_real(tensor: Tensor) -> bool:

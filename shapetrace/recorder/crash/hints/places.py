@@ -7,50 +7,67 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from shapetrace.recorder.crash.hints.evidence import Evidence, told
+from shapetrace.recorder.crash.hints.evidence import Evidence, dtype, is_float
 from shapetrace.recorder.crash.operation import Term
+
+_LOSSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
+# Which operand of a function holds ids or positions.
+_INDEX_AT = {
+    **{"embedding": 0, "Embedding": 0, "index": 1, "gather": 1, "index_select": 1, "scatter": 1, "scatter_add": 1},
+    **{"index_add": 1, "index_copy": 1, "index_fill": 1, "take_along_dim": 1},
+}
+# Functions that need all their floating point operands in one dtype.
+_OF_ONE_DTYPE = (
+    *("matmul", "mm", "bmm", "addmm", "baddbmm", "linear", "Linear", "einsum", "scaled_dot_product_attention"),
+    *("conv1d", "conv2d", "conv3d", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "layer_norm", "LayerNorm"),
+)
 
 
 def explain(evidence: Evidence) -> Iterator[str]:
-    """Devices, dtypes, numbers that a dtype does not hold, masks that are no bool."""
+    """Devices, numbers that a dtype does not hold, masks that are no bool, ids that are no whole numbers, dtypes."""
     operation = evidence.operation
-    devices = {
-        term.text: evidence.expressions.device_of(term.tensor) for term in operation.tensors if term.tensor is not None
-    }
-    if len(set(devices.values())) > 1 and evidence.says(r"device|meta"):
-        yield ", ".join(f"{text} is on {device}" for text, device in devices.items()) + _unregistered(evidence)
-    overflow = evidence.says(r"cannot be converted to type .* without overflow")
-    if overflow and operation.tensors:
+    yield from _devices(evidence)
+    if evidence.says(r"cannot be converted to type .* without overflow") and operation.tensors:
         first = operation.tensors[0]
         assert first.tensor is not None
-        lowest = torch.finfo(first.tensor.dtype).min
-        name = str(first.tensor.dtype).removeprefix("torch.")
         yield (
-            f"the smallest number of {name}, which {first.text} has, is {lowest:g}: "
-            f"fill with float('-inf') or torch.finfo({first.text}.dtype).min"
+            f"the smallest number of {dtype(first)}, which {first.text} has, is "
+            f"{torch.finfo(first.tensor.dtype).min:g}: fill with float('-inf') or torch.finfo({first.text}.dtype).min"
         )
-    if operation.name == "masked_fill" and evidence.says(r"bool"):
+    if operation.name == "masked_fill" and evidence.says(r"bool") and len(operation.tensors) > 1:
         mask = operation.tensors[1]
-        assert mask.tensor is not None
-        yield f"{mask.text} is {_dtype(mask)}, and a mask is bool: {mask.text} == 0, or {mask.text}.bool()"
-    if evidence.says(r"Long, Int|tensors used as indices must be|[Ee]xpected .*(Long|int64|integer).*"):
-        floats = [term for term in operation.tensors if term.tensor is not None and term.tensor.is_floating_point()]
-        ids = [term for term in floats if not _is_parameter(term, evidence)]
-        if ids:
-            yield f"{ids[0].text} is {_dtype(ids[0])}, and ids are whole numbers: int64"
-    if evidence.says(r"dtype|scalar type|same type|type .*Float|Half|BFloat16|Double"):
-        dtypes = {term.text: _dtype(term) for term in operation.tensors}
-        if len(set(dtypes.values())) > 1:
-            yield ", ".join(f"{text} is {dtype}" for text, dtype in dtypes.items()) + ": bring them to one dtype"
+        yield (
+            f"{mask.text} is {dtype(mask)}, and a mask is bool, True where it fills: {mask.apply('.bool()')} fills "
+            f"where it is not 0, {mask.apply(' == 0')} where it is"
+        )
+    if evidence.says(r"Long|int64|Int\b|integer|indices must be|scalar type|dtype"):
+        yield from _ids(evidence)
+    if operation.name in _OF_ONE_DTYPE and evidence.says(r"dtype|scalar type|same type|Half|BFloat16|Double"):
+        floats = [term for term in operation.tensors if is_float(term)]
+        if len({dtype(term) for term in floats}) > 1:
+            yield ", ".join(f"{term.text} is {dtype(term)}" for term in floats) + ": bring them to one dtype"
 
 
-def _dtype(term: Term) -> str:
-    assert term.tensor is not None
-    return str(term.tensor.dtype).removeprefix("torch.")
+def _devices(evidence: Evidence) -> Iterator[str]:
+    tensors = [(term.text, term.tensor) for term in evidence.operation.tensors if term.tensor is not None]
+    devices = {text: evidence.expressions.device_of(tensor) for text, tensor in tensors}
+    if len(set(devices.values())) > 1 and evidence.says(r"device|meta"):
+        yield ", ".join(f"{text} is on {device}" for text, device in devices.items()) + _unregistered(evidence)
 
 
-def _is_parameter(term: Term, evidence: Evidence) -> bool:
-    return isinstance(term.tensor, nn.Parameter) or told(term).startswith("self.")
+def _ids(evidence: Evidence) -> Iterator[str]:
+    """The operand that has to be whole numbers, where it is not."""
+    operation = evidence.operation
+    if operation.name in _LOSSES and len(operation.tensors) > 1:
+        targets = operation.tensors[1]
+        if dtype(targets) != "int64":
+            yield f"{targets.text} is {dtype(targets)}, and the numbers of classes are int64"
+    place = _INDEX_AT.get(operation.name)
+    if place is None:
+        return
+    for term in operation.terms[1:] if operation.name == "index" else operation.tensors[place : place + 1]:
+        if term.tensor is not None and (is_float(term) or term.tensor.is_complex()):
+            yield f"{term.text} is {dtype(term)}, and ids are whole numbers: int64"
 
 
 def _unregistered(evidence: Evidence) -> str:
@@ -58,7 +75,12 @@ def _unregistered(evidence: Evidence) -> str:
     owner = evidence.site.frame.f_locals.get("self")
     if isinstance(owner, nn.Module):
         for term in evidence.operation.tensors:
-            name = term.text.removeprefix("self.").partition("[")[0]
+            name = _attribute_in(term)
             if isinstance(vars(owner).get(name), Tensor):
                 return f"; self.{name} is a plain attribute, which does not move with the module: use register_buffer"
     return ""
+
+
+def _attribute_in(term: Term) -> str:
+    """`mask` of `self.mask[:7]`."""
+    return term.text.removeprefix("self.").partition("[")[0] if term.text.startswith("self.") else ""

@@ -4,51 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 from shapetrace.recorder.crash.hints.evidence import Evidence, shape, told
-from shapetrace.recorder.crash.operation import Term
+from shapetrace.recorder.crash.operation import Operation, Term
 
 
 def explain(evidence: Evidence) -> Iterator[str]:
     """Products that differ, views that are none, axes that are not there."""
     operation = evidence.operation
-    tensors = operation.tensors
-    if not tensors:
+    if not operation.tensors or operation.terms[0].tensor is None:
         return
-    first = tensors[0]
-    if operation.name in ("view", "reshape"):
-        yield from _view(evidence, first, _numbers(operation.terms[1:], operation.keywords))
-    if operation.name == "expand":
-        yield from _expand(first, _numbers(operation.terms[1:], operation.keywords))
+    first = operation.terms[0]
+    if operation.name in ("view", "reshape", "expand", "permute"):
+        yield from _sizes(evidence, first)
     if operation.name in ("split", "split_with_sizes"):
-        yield from _split(first, operation.terms[1:], operation.keywords)
-    if operation.name == "permute":
-        order = _numbers(operation.terms[1:], operation.keywords)
-        if len(order) != len(shape(first)):
-            yield f"{told(first)} has {len(shape(first))} axes, and the order names {len(order)}"
+        yield from _split(first, operation)
     if operation.name in ("cat", "concat", "concatenate", "stack"):
-        yield from _cat(
-            tensors, operation.keywords.get("dim", _last_number(operation.terms)), operation.name == "stack"
-        )
-    out_of_range = evidence.says(r"Dimension out of range.*got (-?\d+)")
-    if out_of_range:
-        axes = len(shape(first))
-        sentence = f"{told(first)} has {axes} axes, 0 to {axes - 1} or {-axes} to -1, and no axis {out_of_range[1]}"
-        yield sentence + ("" if axes > 2 else "; the batch axis may be missing")
+        yield from _cat(operation.tensors, _axis_of(operation, 0), new_axis=operation.name == "stack")
+    past = evidence.says(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
+    if past:
+        yield f"{told(first)} has {len(shape(first))} axes: dim goes from {past[1]} to {past[2]}, and {past[3]} is none"
+
+
+def _sizes(evidence: Evidence, term: Term) -> Iterator[str]:
+    operation = evidence.operation
+    terms = operation.terms[1:]
+    fractions = [each for each in terms if isinstance(each.value, float)]
+    if fractions:
+        yield f"{fractions[0].text} is {fractions[0].value}, and sizes are whole numbers: divide with //"
+    sizes = _numbers(
+        [each.value for each in terms] or [operation.keywords.get("size", operation.keywords.get("shape"))]
+    )
+    if sizes is None:
+        return
+    if operation.name == "expand":
+        yield from _expand(term, sizes)
+    elif operation.name == "permute":
+        if len(sizes) != len(shape(term)):
+            yield f"{told(term)} has {len(shape(term))} axes, and the order names {len(sizes)}"
+    else:
+        yield from _view(evidence, term, sizes)
 
 
 def _view(evidence: Evidence, term: Term, sizes: list[int]) -> Iterator[str]:
-    entries, asked = prod(shape(term)), prod(size for size in sizes if size != -1)
+    entries, known = prod(shape(term)), [size for size in sizes if size != -1]
     if evidence.says(r"stride|contiguous"):
         assert term.tensor is not None
         yield (
             f"{told(term)} has stride {tuple(term.tensor.stride())}: not contiguous, as after transpose or permute; "
             "reshape copies it, and is right where its axes stand in the order that is meant"
         )
-    elif sizes.count(-1) == 1 and (not asked or entries % asked):
-        known = [size for size in sizes if size != -1]
+    elif sizes.count(-1) == 1 and (not prod(known) or entries % prod(known)):
         yield f"{told(term)} has {_product(shape(term))} entries, no multiple of {_product(known)}"
-    elif sizes and -1 not in sizes and entries != asked:
+    elif sizes and -1 not in sizes and entries != prod(sizes):
         yield f"{told(term)} has {_product(shape(term))} entries, and the new shape has {_product(sizes)}"
 
 
@@ -58,17 +67,17 @@ def _expand(term: Term, sizes: list[int]) -> Iterator[str]:
             yield f"axis {len(shape(term)) - back} of {told(term)} is {have}, and only an axis of 1 grows to {want}"
 
 
-def _split(term: Term, terms: tuple[Term, ...], keywords: dict[str, object]) -> Iterator[str]:
-    parts = next((each.value for each in terms if isinstance(each.value, tuple | list)), None)
-    sizes = list(parts) if parts is not None else [each.value for each in terms if isinstance(each.value, int)][:-1]
-    axis = keywords.get("dim", 0)
-    if isinstance(axis, int) and parts is not None and shape(term)[axis] != sum(sizes):
-        yield f"axis {axis % len(shape(term))} of {told(term)} is {shape(term)[axis]}, and the parts make {sum(sizes)}"
+def _split(term: Term, operation: Operation) -> Iterator[str]:
+    parts = operation.terms[1].value if len(operation.terms) > 1 else operation.keywords.get("split_size")
+    axis = _axis_of(operation, 0)
+    sizes = _numbers([parts]) if isinstance(parts, tuple | list) else None
+    if sizes is not None and shape(term)[axis] != sum(sizes):
+        place = axis % len(shape(term))
+        yield f"axis {place} of {told(term)} is {shape(term)[axis]}, and the parts make {sum(sizes)}"
 
 
-def _cat(tensors: list[Term], dim: object, new_axis: bool) -> Iterator[str]:
+def _cat(tensors: list[Term], axis: int, new_axis: bool) -> Iterator[str]:
     first = tensors[0]
-    axis = dim if isinstance(dim, int) else 0
     for other in tensors[1:]:
         a, b = shape(first), shape(other)
         if len(a) != len(b):
@@ -80,15 +89,20 @@ def _cat(tensors: list[Term], dim: object, new_axis: bool) -> Iterator[str]:
                 return
 
 
-def _numbers(terms: tuple[Term, ...], keywords: dict[str, object]) -> list[int]:
-    values = [each.value for each in terms] or [keywords.get("size", keywords.get("shape", ()))]
+def _axis_of(operation: Operation, default: int) -> int:
+    """`dim=`, `axis=`, or the last number that is given by position."""
+    for key in ("dim", "axis"):
+        if isinstance(operation.keywords.get(key), int):
+            return int(operation.keywords[key])
+    numbers = [each.value for each in operation.terms[1:] if isinstance(each.value, int)]
+    return numbers[-1] if numbers else default
+
+
+def _numbers(values: list[Any]) -> list[int] | None:
+    """Sizes, given one by one or in a tuple; None where one of them is not known to be a whole number."""
     flat = [each for value in values for each in (value if isinstance(value, tuple | list) else (value,))]
-    return [each for each in flat if isinstance(each, int) and not isinstance(each, bool)]
-
-
-def _last_number(terms: tuple[Term, ...]) -> int:
-    numbers = [each.value for each in terms if isinstance(each.value, int)]
-    return numbers[-1] if numbers else 0
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in flat)
+    return flat if flat and whole else None
 
 
 def _product(sizes: list[int] | tuple[int, ...]) -> str:
