@@ -8,12 +8,16 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 
 
 def write_signature(signature: inspect.Signature) -> str:
-    """`(config, depth=2, act=...)`: without what it returns, and with `...` for a default that is no plain literal.
+    """`(config, depth: int = 2, act=...)`: as source would have it, without what it returns.
 
-    What else a default may be writes itself with the address that it has in this run, or over many lines.
+    A default that is no plain literal is `...`, and an annotation that has no source is left out: such objects write
+    themselves with the address that they have in this run, or over many lines.
     """
     parameters = [
-        each if each.default is each.empty or _is_plain(each.default) else each.replace(default=...)
+        each.replace(
+            default=each.default if each.default is each.empty or _is_plain(each.default) else ...,
+            annotation=each.empty if "<" in inspect.formatannotation(each.annotation) else each.annotation,
+        )
         for each in signature.parameters.values()
     ]
     written = str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))

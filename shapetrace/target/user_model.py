@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -133,7 +134,9 @@ def _classes_in(module: ModuleType) -> list[str]:
 
 def _existing() -> dict[int, Any]:
     """Every module and tensor that there is, by its id, which it keeps for as long as it is here."""
-    return {id(each): each for each in gc.get_objects() if issubclass(type(each), (nn.Module, Tensor))}
+    # Asked of hundreds of thousands of objects, of few kinds.
+    is_meant: Callable[[type], bool] = cache(lambda kind: issubclass(kind, (nn.Module, Tensor)))
+    return {id(each): each for each in gc.get_objects() if is_meant(type(each))}
 
 
 def _separate(model: nn.Module, existing: dict[int, Any]) -> nn.Module:
