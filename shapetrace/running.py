@@ -7,17 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shapetrace.gpt2 import Transformer
 from shapetrace.inputs import Asked, Inputs, gather_inputs
 from shapetrace.recorder import recording
+from shapetrace.recorder.crash.site import find_site
 from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.recorder.paths import name_modules
+from shapetrace.recorder.user_code import user_code_of
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
 from shapetrace.tokens import words_of
-from shapetrace.trace import Trace
+from shapetrace.trace import Failure, Trace
 
 
 def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, note: Any = lambda text: None) -> Inputs:
@@ -44,11 +47,25 @@ def trace_target(target: Target, inputs: Inputs, stats: bool = False, meta: bool
             recording(target.model, name=target.name, weights=target.weights, stats=stats) as trace,
         ):
             output = target.model(*inputs.args, **inputs.kwargs)
-    except (Exception, SystemExit):
+    except Exception:
         if trace is None or trace.error is None:
             raise
+    except SystemExit as error:
+        if trace is None or trace.error is None:
+            raise
+        trace = replace(trace, error=_locate(trace.error, error, target.model))
     assert trace is not None
     return replace(trace, input=inputs.given, predictions=_predict(target, inputs, output))
+
+
+def _locate(failure: Failure, error: SystemExit, model: nn.Module) -> Failure:
+    """The failure with the statement that exited: torch calls no hook for an exit, so that none told where it was."""
+    site = find_site(error, user_code_of(model))
+    if site is None:
+        return failure
+    owner = site.frame.f_locals.get("self")
+    path = next((path for path, module in name_modules(model).items() if module is owner), "")
+    return replace(failure, module=path, source=site.source, statement=site.statement)
 
 
 def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:

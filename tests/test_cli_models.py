@@ -151,11 +151,13 @@ def test_params_of_a_file_and_of_hugging_face(file):
 def test_a_forward_that_exits_is_a_failure_of_the_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaves.py").write_text(
-        "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+        "import sys\nfrom torch import nn\nclass Inner(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.inner = Inner()\n"
+        "    def forward(self, x):\n        return self.inner(x)\n"
     )
     result = run("run", "--model", "leaves.py:Net", "--input", "x=float32[2]", "--save", "exit.yaml", code=1)
     assert "in x (2,)" in result.stdout
-    assert "\nSystemExit: 0\n" in result.stdout
+    assert "\n✗ inner  leaves.py:5\n\n    sys.exit(0)\n\nSystemExit: 0\n" in result.stdout
     assert load(tmp_path / "exit.yaml").error.kind == "SystemExit"
 
 

@@ -4,11 +4,12 @@ import io
 
 import torch
 from rich.console import Console
+from rich.padding import Padding
 from torch import nn
 
 from shapetrace import record, recording
 from shapetrace.recorder.parameters import describe_modules
-from shapetrace.render.failure import render_failure
+from shapetrace.render.failure import render_failure, render_operands
 from shapetrace.render.parameters import render_parameters
 from shapetrace.render.summary import render_trace
 from shapetrace.render.theme import THEME, write_bytes
@@ -269,8 +270,16 @@ FAILURE = Failure(
 
 
 def test_operands_on_a_wide_screen_stand_in_columns():
-    assert "      a                      (1, 2)                float32  b=1 n=2\n" in text_of(
+    assert "      a                      (1, 2)               float32  b=1 n=2\n" in text_of(
         render_failure(FAILURE), 110
+    )
+
+
+def test_operands_whose_columns_just_fit():
+    operands = (Operand("a", (1, 2, 3, 4), "float32"), Operand("a_name", (), "int64", axes=("b",)))
+    assert text_of(render_operands(operands), 32) == "a       (1, 2, 3, 4)  float32\na_name  ()            int64"
+    assert text_of(Padding(render_operands(operands), (0, 0, 0, 2), expand=False), 31) == (
+        "  a       (1, 2, 3, 4)  float32\n  a_name  ()            int64"
     )
 
 

@@ -339,7 +339,7 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
         ),
         (
             "{file}:Exits",
-            '`Exits` in {file} exits: no such file\n  in tiny_net.py:59: sys.exit("no such file")\n\nhint: guard what',
+            '`Exits` in {file} exits: no such file\n  in tiny_net.py:59: sys.exit("no such file")\n\nhint: mend that',
         ),
         (
             "{file}:KeywordOnly(TinyConfig())",

@@ -74,17 +74,19 @@ class _Operands:
     rows: tuple[tuple[str, str, str, str], ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [max(cell_len(row[column]) for row in self.rows) for column in range(3)]
-        wide = [_line(row, widths) for row in self.rows]
-        if all(line.cell_len <= options.max_width for line in wide):
-            yield from wide
-            return
-        for row in self.rows:
-            yield from _stack(row, options.max_width)
+        lines = self._columns()
+        if all(line.cell_len <= options.max_width for line in lines):
+            yield from lines
+        else:
+            for row in self.rows:
+                yield from _stack(row, options.max_width)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        widest = max((sum(cell_len(each) + 2 for each in row) for row in self.rows), default=1)
-        return Measurement(1, min(widest, options.max_width))
+        return Measurement(1, min(max(line.cell_len for line in self._columns()), options.max_width))
+
+    def _columns(self) -> list[Text]:
+        widths = [max(cell_len(row[column]) for row in self.rows) for column in range(3)]
+        return [_line(row, widths) for row in self.rows]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> Text:

@@ -60,20 +60,20 @@ def import_place(place: str) -> ModuleType:
     except ShapetraceError:
         raise
     except (Exception, SystemExit) as error:
-        raise raised_in(f"importing {place}", error) from error
+        guard = "guard what a file does when it is run with `if __name__ == '__main__':`"
+        hint = guard if isinstance(error, SystemExit) else "mend that first"
+        raise raised_in(f"importing {place}", error, hint) from error
 
 
-def raised_in(what: str, error: BaseException) -> ShapetraceError:
+def raised_in(what: str, error: BaseException, hint: str = "mend that first") -> ShapetraceError:
     """What the user's code raised, and on which line."""
     line = line_in_user_code(error)
     reason = f"raised {type(error).__name__}: {error}".rstrip(": ")
-    hint = "mend that first"
     if isinstance(error, SyntaxError):
         line = f"{os.path.basename(error.filename or '')}:{error.lineno}"
         reason = f"raised {type(error).__name__}: {error.msg}"
     if isinstance(error, SystemExit):
         reason = "exits" + (f": {error.code}" if error.code is not None else "")
-        hint = "guard what a file does when it is run with `if __name__ == '__main__':`; raise where something is wrong"
     return ShapetraceError(f"{what} {reason}" + (f"\n  in {line}" if line else ""), hint)
 
 
