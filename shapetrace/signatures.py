@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 
@@ -21,7 +22,7 @@ def write_signature(signature: inspect.Signature) -> str:
         for each in signature.parameters.values()
     ]
     written = str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
-    return written.replace("Ellipsis", "...")
+    return re.sub(r"shapetrace_user_\d+\.", "", written.replace("Ellipsis", "..."))  # a lone file's module
 
 
 def _is_plain(value: object) -> bool:

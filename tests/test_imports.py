@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "packages": set(),
     "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
-    "recorder": {"axes", "errors", "packages", "trace"},
+    "recorder": {"axes", "errors", "packages", "signatures", "trace"},
     "weights": {"errors", "gpt2"},
     "signatures": set(),
     "target": {"errors", "gpt2", "packages", "signatures", "weights"},

@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.golden import record_golden
 from shapetrace.target import build_on_meta, build_target, find_source
+from shapetrace.target.importing import import_place
 from shapetrace.target.vocabulary import vocabulary_of
 
 MODEL = """
@@ -136,7 +137,7 @@ def test_an_instance_of_the_users_own_stays_as_it_is(tmp_path):
     path, state = list(sys.path), torch.get_rng_state()
     build_on_meta(f"{file}:net")
     assert (sys.path, torch.equal(state, torch.get_rng_state())) == (path, True)
-    own = sys.modules["own_instance"]
+    own = import_place(str(file))
     before = own.net.weight.clone()
     for expression in ("net", "cached", "cached()", "wrapped", "nn.Sequential(net)", "Holder", "Holder()"):
         build_on_meta(f"{file}:{expression}")
@@ -155,7 +156,7 @@ def test_an_instance_whose_forward_is_a_function_on_it_is_run_itself(tmp_path):
         "from torch import nn\nnet = nn.Sequential(nn.Linear(2, 2))\nnet.forward = lambda x: net[0](x) * 2\n"
     )
     target = build_target(f"{tmp_path}/patched.py:net")
-    assert target.model is sys.modules["patched"].net
+    assert target.model is import_place(f"{tmp_path}/patched.py").net
 
 
 def test_the_folder_is_first_for_the_users_code_and_then_last(tmp_path):
@@ -166,7 +167,7 @@ def test_the_folder_is_first_for_the_users_code_and_then_last(tmp_path):
         "def build():\n    from late_sibling import WIDTH\n    return nn.Linear(WIDTH, 1)\n"
     )
     target = build_target(f"{tmp_path}/path_seen.py:build")
-    assert (target.model.in_features, sys.modules["path_seen"].seen) == (7, str(tmp_path))
+    assert (target.model.in_features, import_place(f"{tmp_path}/path_seen.py").seen) == (7, str(tmp_path))
     assert (sys.path[-1], sys.path.count(str(tmp_path))) == (str(tmp_path), 1)
 
 
@@ -328,7 +329,7 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
         ("{file}:TinyConfig", "`TinyConfig()` in {file} returns a TinyConfig, and no torch.nn.Module"),
         (
             "{file}:Mlp",
-            "`Mlp` in {file} needs `config`: Mlp(config: tiny_net.TinyConfig)\n\n"
+            "`Mlp` in {file} needs `config`: Mlp(config: TinyConfig)\n\n"
             "hint: write the call, such as --model '{file}:Mlp(TinyConfig())'",
         ),
         (
@@ -347,7 +348,7 @@ def test_weights_of_a_conv1d_in_a_linear(tmp_path):
         (
             "{file}:KeywordOnly",
             "`KeywordOnly` in {file} needs `config`, `p`, `heads`: "
-            "KeywordOnly(config: tiny_net.TinyConfig, *, p: float, heads, act=..., size=(2, 3))\n\n"
+            "KeywordOnly(config: TinyConfig, *, p: float, heads, act=..., size=(2, 3))\n\n"
             "hint: write the call, such as --model '{file}:KeywordOnly(TinyConfig(), p=0.1, heads=...)'",
         ),
         (

@@ -8,14 +8,15 @@ import importlib.util
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.packages import package_of
 
+_PREFIX = "shapetrace_user_"  # of a module that is made of a lone file
 # What a command imports after the user's code has run. A `rich.py` of the user's must not be taken for one of these.
 _NEEDED_LATER = ("einops", "rich.console", "safetensors.torch", "tokenizers", "yaml")
 
@@ -121,17 +122,13 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ShapetraceError(f"there is no file `{path}`", "give the path of a Python file, such as model.py:GPT")
     path = path.resolve()
-    folder, names = _split_file(path)
-    known = sys.modules.get(".".join(names))
-    if len(names) > 1 and (known is None or getattr(known, "__file__", None) == str(path)):
-        return importlib.import_module(".".join(names))
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    # A file may be called as a module that is there already, or as one that a library will import, such as `tokens.py`
-    # or `transformers.py`: it gets a name that nothing else has.
-    is_free = known is None and path.stem.isidentifier() and not _is_elsewhere(path.stem, str(folder))
-    name = path.stem if is_free else f"shapetrace_user_{abs(hash(str(path)))}"
-    if not is_free and name in sys.modules:
+    _, names = _split_file(path)
+    name = ".".join(names)
+    if len(names) > 1 and getattr(sys.modules.get(name), "__file__", str(path)) == str(path):
+        return importlib.import_module(name)
+    # Not under the file's own name: another file, or a library, may be imported under it later in this process.
+    name = f"{_PREFIX}{zlib.crc32(str(path).encode())}"
+    if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -144,9 +141,3 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _is_elsewhere(name: str, folder: str) -> bool:
-    """Whether the name would be found without the user's folder."""
-    others = [each for each in sys.path if os.path.realpath(each or os.getcwd()) != os.path.realpath(folder)]
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, others) is not None

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from shapetrace.recorder.crash.hints.evidence import BATCH, Evidence, shape, told
 from shapetrace.recorder.crash.operation import Term
-
-_LITERALS = (bool, int, float, str, type(None))
+from shapetrace.signatures import write_signature
 
 
 def explain(evidence: Evidence) -> Iterator[str]:
@@ -43,23 +42,7 @@ def _signature(evidence: Evidence) -> Iterator[str]:
     if not qualified or f"{qualified}()" not in evidence.message.replace(f"{qualified}.__init__", qualified):
         return
     signature = inspect.signature(callee.forward if isinstance(callee, nn.Module) else callee)
-    yield f"{name or qualified} takes {_write(signature)}"
-
-
-def _write(signature: inspect.Signature) -> str:
-    """The signature without annotations, and without defaults that only their own class could write."""
-    return str(
-        signature.replace(
-            parameters=[
-                each.replace(
-                    annotation=each.empty,
-                    default=each.default if each.default is each.empty or type(each.default) in _LITERALS else ...,
-                )
-                for each in signature.parameters.values()
-            ],
-            return_annotation=inspect.Signature.empty,
-        )
-    ).replace("Ellipsis", "...")
+    yield f"{name or qualified} takes {write_signature(signature)}"
 
 
 def _attribute(evidence: Evidence) -> Iterator[str]:
