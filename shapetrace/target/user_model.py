@@ -61,6 +61,7 @@ class UserModel:
         """
         with folder_first(self.place), seeded(seed):
             module = import_place(self.place)
+            torch.manual_seed(seed)  # whatever the import drew, the first time that there was one
             if not meta:
                 return Target(self.name, self._build(module).eval(), f"as built (seed {seed})")
             try:
