@@ -37,6 +37,8 @@ class KeyReport:
     ] = ()  # there on both sides, with different shapes, as `name: yours (2, 3), reference (3, 2)`
     buffers: tuple[str, ...] = ()  # constants of yours that the reference has none of: nothing is wrong with them
     different: tuple[str, ...] = ()  # parameters whose values are not the reference's
+    tied: tuple[str, ...] = ()  # `lm_head.weight is tied to transformer.wte.weight`
+    suggestions: tuple[str, ...] = ()  # for missing ones: `blocks.0.mlp.W_ln`: did you mean `W_in`?
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,39 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why two tensors differ: one word for programs, one sentence for a person."""
+    """Why two tensors differ: one word for programs, one sentence for a person.
+
+    kind: scale, missing-term, extra-term, permutation, shift, mask, nonlinearity, normalisation, axis, wrong-operand,
+    random, precision, weights or unknown.
+    """
 
     kind: str
     detail: str
+    number: float | None = None  # the factor, the eps or whatever number explains it
+    tensor: str | None = None  # the reference's tensor that is missing, too many or read instead
+    at: str | None = None  # the activation that goes wrong, where yours shows only what is computed from it
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a tensor, on both sides."""
+
+    index: tuple[int, ...]  # in the reference's axes
+    yours: float
+    reference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One tensor of yours beside the activation it stands for, where it stands for one."""
+
+    row: TensorRow  # without a name of the reference's where yours stands for none of its activations
+    source: str = ""  # the statement of yours that makes it
+    shape: tuple[int, ...] = ()  # of yours
+    reference_shape: tuple[int, ...] = ()
+    axes: str = ""  # of the reference: b n q k
+    first: tuple[Entry, ...] = ()
+    worst: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +111,12 @@ class Divergence:
 
     row: TensorRow
     cause: Cause
+    source: str = ""  # the statement of yours that makes it
+    shape: tuple[int, ...] = ()  # of yours
+    reference_shape: tuple[int, ...] = ()
+    axes: str = ""  # of the reference: b n q k
+    first: tuple[Entry, ...] = ()
+    worst: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +142,14 @@ class Report:
     first_divergence: Divergence | None = None
     remarks: tuple[str, ...] = ()
     predictions: tuple[Prediction, ...] = ()
+    layout: str = ""  # TransformerLens, Hugging Face, nanoGPT, ...
+    asked: Pair | None = None  # a tensor that was asked for
 
     @property
     def ok(self) -> bool:
-        """Whether every parameter was found and every value agrees, the logits' above all."""
-        modules_ok = all(row.difference.ok for row in self.modules)
-        tensors_ok = all(row.difference.ok for row in self.tensors if row.difference is not None)
+        """Whether every parameter was found and the logits agree: what differs before them and heals is a remark."""
         keys_ok = not (self.keys.missing or self.keys.mismatched or self.keys.different)
-        return modules_ok and tensors_ok and keys_ok and self.logits is not None and self.logits.ok
+        return self.first_divergence is None and keys_ok and self.logits is not None and self.logits.ok
 
 
 def narrow(report: Report, path: str) -> Report:
@@ -132,6 +169,7 @@ def to_plain(report: Report) -> dict[str, Any]:
     return {
         "reference": report.reference,
         "weights": report.weights,
+        "layout": report.layout or None,
         "state_dict": {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(report.keys).items()
         },
@@ -141,6 +179,7 @@ def to_plain(report: Report) -> dict[str, Any]:
         if report.logits
         else None,
         "first_divergence": _divergence(report.first_divergence) if report.first_divergence else None,
+        **({"asked": _pair(report.asked)} if report.asked else {}),
         "remarks": list(report.remarks),
         "predictions": [asdict(each) for each in report.predictions],
         "ok": report.ok,
@@ -155,16 +194,40 @@ def _tensor(row: TensorRow) -> dict[str, Any]:
 
 
 def _divergence(divergence: Divergence) -> dict[str, Any]:
-    row = divergence.row
+    cause = {key: value for key, value in asdict(divergence.cause).items() if value is not None}
+    return {**_pair(divergence), "cause": cause}
+
+
+def _pair(pair: Pair | Divergence) -> dict[str, Any]:
+    row, difference = pair.row, pair.row.difference
+    module, _, tensor = row.yours.rpartition(".")
+    file, _, line = row.line.rpartition(":")
     return {
         "reference": row.reference,
         "module": row.module,
         "tensor": row.tensor,
-        "yours": row.yours or None,
-        "line": row.line or None,
-        "max_abs_diff": _finite(row.difference.max_abs_diff) if row.difference else None,
-        "cause": asdict(divergence.cause),
+        "yours": {
+            "module": module,
+            "tensor": tensor,
+            "file": file or None,
+            "line": int(line) if line.isdigit() else None,
+            "source": pair.source or None,
+            "shape": list(pair.shape),
+        }
+        if row.yours
+        else None,
+        "axes": pair.axes,
+        "shape": list(pair.reference_shape),
+        "max_abs_diff": _finite(difference.max_abs_diff) if difference else None,
+        "relative": _finite(difference.relative) if difference else None,
+        "scale": difference.scale if difference else None,
+        "first": [_entry(each) for each in pair.first],
+        "worst": [_entry(each) for each in pair.worst],
     }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {"index": list(entry.index), "yours": _finite(entry.yours), "reference": _finite(entry.reference)}
 
 
 def _figures(difference: Difference) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def test_the_page_of_a_report(page):
     assert seen(opened, "h1, p") == [
         "diff with transformer_lens 4.3.0",
         "transformer_lens 4.3.0, weights random (seed 0)",
-        "First divergence: blocks.0.attn's q, your `blocks.0.attn.query`, mine.py:7.",
+        "First divergence: blocks.0.attn.q, your `query`, mine.py line 7.",
         "Furthest apart at [0]: yours 1, reference 2.",
         "missing: blocks.0.mlp.W_ln",
         "remark: <a remark>",
@@ -252,5 +252,5 @@ def test_rich_prints_them_in_a_console_that_does_not_know_our_colours():
         console.print(record(nn.ReLU(), torch.ones(2)))
         console.print(REPORT)
     assert "└─      out (2,)" in captured.get()
-    assert "First divergence: blocks.0.attn's q" in captured.get()
+    assert "First divergence: blocks.0.attn.q" in captured.get()
     assert isinstance(record(nn.ReLU(), torch.ones(2)), Trace)

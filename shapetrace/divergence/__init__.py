@@ -1,5 +1,5 @@
 """Which tensor goes wrong first beside a reference, and why."""
 
-from shapetrace.divergence.verdict import diff
+from shapetrace.divergence.diffing import diff
 
 __all__ = ["diff"]

@@ -1,102 +1,234 @@
-"""Which tensor of yours is which activation of the reference, by module and name."""
+"""Which tensor of yours is which activation of the reference: by module and name where they agree, else by value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import permutations
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from shapetrace.divergence.arrangements import arrangements, at_last_position
+from shapetrace.divergence.candidates import find_candidates
+from shapetrace.divergence.definitions import Definition
+from shapetrace.divergence.names import is_called, is_rival
 from shapetrace.divergence.observation import Observation, Observed
-from shapetrace.divergence.tolerance import measure, visible_scores
-from shapetrace.report import Difference, TensorRow
-from shapetrace.trace import write_source
+from shapetrace.divergence.places import GIVEN, Places
+from shapetrace.divergence.tolerance import is_hidden, measure, squares_of, visible_scores
+from shapetrace.report import Difference
 
-# What TransformerLens calls it, and what else it is called where a GPT-2 is written by hand.
-_SAME_NAMES = {
-    "scale": ("residual_std", "std"),
-    "normalized": ("residual", "x_norm"),
-    "attn_scores": ("attn_scores_masked", "scores", "masked"),
-    "pattern": ("attn_pattern", "weights", "probs"),
-}
-# A hook of a block that sits on what one of its modules returns.
-_OUTPUT_OF = {"embed": "embed", "pos_embed": "pos_embed", "attn_out": "attn", "mlp_out": "mlp"}
+MATCHED, DIFFERS, UNSEEN = "matched", "differs", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """A tensor of yours, its axes in the reference's order, beside the activation that it stands for."""
+    """An activation of the reference, and the tensor of yours that stands for it, its axes in the reference's order."""
 
-    row: TensorRow
-    seen: Observed | None  # None: nothing of yours stands for it
-    yours: Tensor | None
+    definition: Definition
+    state: str
     reference: Tensor
-    visible: Tensor | None  # where the comparison looked; None: everywhere
+    seen: Observed | None = None
+    yours: Tensor | None = None
+    difference: Difference | None = None
+    alike: tuple[Observed, ...] = ()  # where it matches: all of yours there that have its values
+    candidates: tuple[Observed, ...] = ()  # where none matches: those of yours that may stand for it, likeliest first
+    is_placed: bool = False  # the likeliest is what a module was given or returned
+    # It matches, but the same name was bound again, or a module returned something else, which does not.
+    later: Observed | None = None
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def fits(self) -> bool:
+        """Whether the tensor beside it has its shape, axes in order."""
+        return self.yours is not None and self.yours.shape == self.reference.shape
 
 
-def align(name: str, activation: Tensor, seen: Observation, rtol: float) -> Aligned:
-    """Find the tensor of yours for the activation of that hook name, and measure how far apart they are.
-
-    Where several have a fitting name, as after `scores = scores / 8`, it is the nearest one, else the last; masked
-    scores come before those that are not masked yet, for the reference's are.
-    """
-    module, _, hook = name.rpartition(".")
-    tensor = hook.removeprefix("hook_")
-    visible = visible_scores(activation) if tensor == "attn_scores" else None
-    found = _candidates(module, tensor, seen)
-    if visible is not None:
-        found = [each for each in found if _is_masked(each.value, visible)] or found
-    best: tuple[Difference, Observed, Tensor] | None = None
-    for each in reversed(found):
-        difference, arranged = measure_best(each.value, activation, rtol, visible)
-        if best is None or difference.relative < best[0].relative:
-            best = (difference, each, arranged)
-    if best is None:
-        return Aligned(TensorRow(name, "", "", None), None, None, activation, visible)
-    difference, chosen, arranged = best
-    row = TensorRow(name, chosen.name, write_source(chosen.record.source), difference)
-    return Aligned(row, chosen, arranged, activation, visible)
-
-
-def _candidates(module: str, tensor: str, seen: Observation) -> list[Observed]:
-    path = f"{module}.{_OUTPUT_OF[tensor]}" if module and tensor in _OUTPUT_OF else _OUTPUT_OF.get(tensor, module)
-    if tensor in _OUTPUT_OF or tensor in ("out", "resid_post"):
-        return [seen.outputs[path]] if path in seen.outputs else []
-    names = (tensor, *_SAME_NAMES.get(tensor, ()))
-    return [each for each in seen.of(module) if each.record.name in names]
-
-
-def arrangements(yours: Tensor, reference: Tensor) -> Iterator[Tensor]:
-    """The tensor as it is, then with its axes in each other order that fits, or repeated along the axes it lacks."""
-    yield yours
-    if yours.ndim == reference.ndim:
-        for order in permutations(range(yours.ndim)):
-            if order != (*range(yours.ndim),) and tuple(yours.shape[axis] for axis in order) == tuple(reference.shape):
-                yield yours.permute(order)
-    elif yours.ndim < reference.ndim:
-        trailing = reference.shape[reference.ndim - yours.ndim :]
-        if all(size in (1, other) for size, other in zip(yours.shape, trailing, strict=True)):
-            yield yours.expand_as(reference)
+def align(
+    definitions: Mapping[str, Definition],
+    activations: Mapping[str, Tensor],
+    seen: Observation,
+    places: Places,
+    output: Observed | None,
+    limit: float,
+) -> dict[str, Aligned]:
+    """Every activation, in order. `output` is what the model returned as its logits."""
+    search = _Search(seen, places, limit)
+    ends = {name: _ends(name, seen, places) for name in definitions}
+    last = [*definitions][-1]
+    ends[last] = [output] if output is not None else []
+    found = {
+        name: search.match(definition, activations[name], ends[name], only_ends=name == last)
+        for name, definition in definitions.items()
+    }
+    used = {id(every.value) for each in found.values() for every in each.alike}
+    placed = {id(each.value): name for name, group in ends.items() for each in group}
+    aligned = {}
+    since: dict[str, int] = {}  # by activation: what stands for it was bound at this moment or after
+    for name, each in found.items():
+        before = max((since[read] for read in each.definition.reads() if read in since), default=-1)
+        if each.state == MATCHED:
+            aligned[name] = search.note_rebinding(each, ends[name], used)
+        else:
+            aligned[name] = search.note_candidates(each, ends[name], used, placed, before)
+        since[name] = max(before, search.first_index(each))
+    return aligned
 
 
-def measure_best(
-    yours: Tensor, reference: Tensor, rtol: float, visible: Tensor | None = None
-) -> tuple[Difference, Tensor]:
-    """Measure the first arrangement that agrees, else the one that comes nearest."""
-    best: tuple[Difference, Tensor] | None = None
-    for arranged in arrangements(yours, reference):
-        difference = measure(arranged, reference, rtol, visible)
-        if best is None or difference.relative < best[0].relative:
-            best = (difference, arranged)
-        if difference.ok:
-            break
-    assert best is not None
-    return best
+class _Search:
+    """Looks for one activation after the other among the tensors of one run."""
+
+    def __init__(self, seen: Observation, places: Places, limit: float):
+        self._seen = seen
+        self._places = places
+        self._limit = limit
+        self._squares: dict[int, float] = {}
+        self._within: dict[str, list[Observed]] = {}
+        self._order = {id(each): index for index, each in enumerate(seen.tensors)}
+
+    def match(self, definition: Definition, reference: Tensor, ends: list[Observed], only_ends: bool) -> Aligned:
+        """With the tensor of yours that has its values, if there is one."""
+        inside = self._inside(definition.name)
+        has_namesakes = any(is_called(each.record.name, definition.tensor) for each in inside)
+        for each in self._pool(definition, ends, only_ends):
+            if is_rival(each.record.name, definition.tensor) and has_namesakes:
+                continue
+            found = self._compare(each, definition, reference)
+            if found is not None:
+                alike = (each, *(other for other in inside if self._compare(other, definition, reference)))
+                seen = self._seen.in_source(each)
+                return Aligned(definition, MATCHED, reference, seen, found[1], found[0], alike)
+        return Aligned(definition, UNSEEN, reference)
+
+    def note_rebinding(self, found: Aligned, ends: list[Observed], used: set[int]) -> Aligned:
+        """With what its name was bound to later, or a module returned instead, where that is something else."""
+        same = [each for each in self._seen.tensors if found.seen is not None and each.name == found.seen.name]
+        returned = {id(each) for each in self._seen.outputs.values()}
+        # What a module is given may be something else on purpose; what it returns is what it has computed.
+        sides = [(each, id(each) in returned) for each in ends if id(each) in returned or "hook_resid" in found.name]
+        for later, is_placed in (*sides, *((each, False) for each in same[-1:])):
+            fits = later.value.is_floating_point() and _fits(later.value, found.reference)
+            if id(later.value) not in used and fits and not self._compare(later, found.definition, found.reference):
+                return replace(found, later=later, is_placed=is_placed)
+        return found
+
+    def note_candidates(
+        self, found: Aligned, ends: list[Observed], used: set[int], placed: Mapping[int, str], since: int
+    ) -> Aligned:
+        """With the tensors of yours that may stand for it, and how far the likeliest of them is off."""
+        scope = self._scope_of(found.name)
+        later = [each for each in self._of(scope) if self._order[id(each)] >= since]
+        free = [each for each in later if placed.get(id(each.value), found.name) == found.name]
+        named, fitting = find_candidates(found.definition, found.reference, later, free, used, scope)
+        candidates = tuple({id(each.value): each for each in reversed([*ends, *named, *fitting])}.values())[::-1]
+        certain = [*ends, *named][:1]
+        if not certain:
+            return replace(found, candidates=candidates)
+        difference, arranged = nearest(certain[0].value, found.reference, self._limit, found.definition)
+        return replace(
+            found,
+            state=DIFFERS,
+            seen=self._seen.in_source(certain[0]),
+            yours=arranged,
+            difference=difference,
+            candidates=candidates,
+            is_placed=bool(ends),
+        )
+
+    def first_index(self, found: Aligned) -> int:
+        """When a tensor of yours with the activation's values was first bound; -1 where that is not known."""
+        return min((self._order[id(each)] for each in found.alike if id(each) in self._order), default=-1)
+
+    def _pool(self, definition: Definition, ends: list[Observed], only_ends: bool) -> Iterator[Observed]:
+        """The tensors to look at: in its place, with a fitting name, in the module, in the block, anywhere."""
+        yield from ends
+        if only_ends:
+            return
+        inside = self._inside(definition.name)
+        yield from (each for each in reversed(inside) if is_called(each.record.name, definition.tensor))
+        yield from inside
+        layer = _layer_of(definition.name)
+        block = self._places.modules.get(layer, "") if layer else ""
+        if block:
+            yield from self._of(block)
+        if not ends and definition.tensor != "attn_scores":
+            yield from self._of("")
+
+    def _compare(self, seen: Observed, definition: Definition, reference: Tensor) -> tuple[Difference, Tensor] | None:
+        """The difference, and the tensor arranged as the reference's, where they agree."""
+        if not seen.value.is_floating_point():
+            return None
+        if definition.tensor == "attn_scores":
+            return self._compare_scores(seen.value, reference)
+        tolerance = max(1e-3, 4 * self._limit)
+        if seen.value.numel() == reference.numel() and not math.isclose(
+            self._square(seen.value), self._square(reference), rel_tol=tolerance, abs_tol=1e-12
+        ):
+            return None
+        targets = [reference]
+        if definition.name.startswith(("ln_final", "unembed")):
+            targets.append(at_last_position(reference, definition.axes))
+        for target in targets:
+            for arranged in arrangements(seen.value, tuple(target.shape)):
+                difference = measure(arranged, target, self._limit)
+                if difference.ok:
+                    return difference, arranged
+        return None
+
+    def _compare_scores(self, value: Tensor, reference: Tensor) -> tuple[Difference, Tensor] | None:
+        """Masked scores: what is visible has to agree, and what is not has to be out of the softmax's sight."""
+        visible = visible_scores(reference)
+        for arranged in arrangements(value, tuple(reference.shape)):
+            difference = measure(arranged, reference, self._limit, visible)
+            if difference.ok and is_hidden(arranged, ~visible):
+                return difference, arranged
+        return None
+
+    def _inside(self, name: str) -> list[Observed]:
+        return self._of(self._scope_of(name))
+
+    def _scope_of(self, name: str) -> str:
+        """The module that the activation belongs to, or the nearest one around it that can run."""
+        scope = self._places.scopes[name]
+        while scope in self._seen.containers and scope:
+            scope = scope.rpartition(".")[0]
+        return scope
+
+    def _of(self, module: str) -> list[Observed]:
+        if module not in self._within:
+            self._within[module] = self._seen.within(module)
+        return self._within[module]
+
+    def _square(self, tensor: Tensor) -> float:
+        if id(tensor) not in self._squares:
+            self._squares[id(tensor)] = squares_of(tensor)
+        return self._squares[id(tensor)]
 
 
-def _is_masked(scores: Tensor, visible: Tensor) -> bool:
-    """Whether what the reference hides is lower, in these scores, than all that it shows."""
-    if scores.shape != visible.shape or visible.all():
-        return False
-    return bool(scores[~visible].max() < scores[visible].min())
+def nearest(yours: Tensor, reference: Tensor, limit: float, definition: Definition) -> tuple[Difference, Tensor]:
+    """The arrangement that comes nearest to the reference, masked scores aside; itself where its shape does not fit."""
+    visible = visible_scores(reference) if definition.tensor == "attn_scores" else None
+    tried = [(measure(each, reference, limit, visible), each) for each in arrangements(yours, tuple(reference.shape))]
+    if "p" in definition.axes.split() and yours.numel() * reference.shape[definition.axes.split().index("p")] == (
+        reference.numel()
+    ):  # what a model that predicts one token computes
+        last = at_last_position(reference, definition.axes)
+        tried = [(measure(each, last, limit), each) for each in arrangements(yours, tuple(last.shape))] or tried
+    return min(tried, key=lambda each: each[0].relative, default=(measure(yours, reference, limit), yours))
+
+
+def _ends(name: str, seen: Observation, places: Places) -> list[Observed]:
+    sides = [(seen.inputs if end == GIVEN else seen.outputs).get(module) for module, end in places.ends.get(name, ())]
+    return [each for each in sides if each is not None]
+
+
+def _layer_of(name: str) -> str:
+    """`blocks.0.attn.hook_q` -> `blocks.0`."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] == "blocks" else ""
+
+
+def _fits(yours: Tensor, reference: Tensor) -> bool:
+    return next(arrangements(yours, tuple(reference.shape)), None) is not None

@@ -1,57 +1,209 @@
-"""Why a tensor differs, as far as it can be told for certain."""
+"""Why a tensor differs: the edit of its definition, or of one that it comes from, that gives yours."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 
 import torch
 from torch import Tensor
 
-from shapetrace.divergence.alignment import Aligned
-from shapetrace.report import Cause, KeyReport
+from shapetrace.divergence.alignment import MATCHED, Aligned
+from shapetrace.divergence.arrangements import arrangements
+from shapetrace.divergence.definitions import Definition, look_up, score
+from shapetrace.divergence.edits import Edit, Site, edits_at
+from shapetrace.divergence.edits.masks import read_visible
+from shapetrace.divergence.edits.precision import narrow_dtype
+from shapetrace.divergence.edits.tables import read_rows
+from shapetrace.divergence.fitting import Fit, distance, fit
+from shapetrace.divergence.flow import ancestors, readers_of
+from shapetrace.divergence.observation import Observed
+from shapetrace.divergence.tolerance import find_worst
+from shapetrace.divergence.values import Values
+from shapetrace.gpt2.config import Config
+from shapetrace.report import Cause
 
-# The parameters that go into a tensor, by its name and theirs in TransformerLens.
-_MADE_WITH = {
-    **{each: (f"W_{each.upper()}", f"b_{each.upper()}") for each in "qkv"},
-    "attn_out": ("W_O", "b_O"),
-    "pre": ("W_in", "b_in"),
-    "mlp_out": ("W_out", "b_out"),
-    "embed": ("W_E",),
-    "pos_embed": ("W_pos",),
-    "out": ("w", "b", "W_U", "b_U"),
-}
-
-
-def explain(found: Aligned, keys: KeyReport) -> Cause:
-    """The cause of a divergence; `unknown`, with the plain figures, where none is certain."""
-    owner = found.row.yours.rpartition(".")[0]
-    needed = [f"{owner}.{name}" for name in _MADE_WITH.get(found.row.tensor, ())]
-    if [name for name in needed if name in keys.unexpected]:
-        names = [name for name in keys.missing if name.rpartition(".")[0] == owner]
-        if names:
-            return Cause("weights", f"{_list(names)} never loaded: the reference has no tensor of that name.")
-    names = [name for name in needed if any(each.startswith(f"{name}:") for each in keys.mismatched)]
-    if names:
-        return Cause("weights", f"{_list(names)} never loaded: the shape is not the reference's.")
-    names = [name for name in needed if name in keys.different]
-    if names:
-        return Cause("weights", f"{' and '.join(f'`{name}`' for name in names)}: other values than the reference's.")
-    if found.yours is None:
-        return Cause("unknown", "Yours returned no tensor.")
-    if found.yours.shape != found.reference.shape:
-        shapes = tuple(found.yours.shape), tuple(found.reference.shape)
-        return Cause("unknown", f"Its shape is {shapes[0]}, the reference's is {shapes[1]}.")
-    return Cause("unknown", _figures(found.yours, found.reference, found.visible))
+STRONGLY, WEAKLY = 2, 1  # up to what a module returns; up to some tensor before that
+_ARRANGEMENTS = 4  # of a tensor, where axes of one size leave several
+_FURTHEST = 6  # activations between an edit and the tensor that shows it
 
 
-def _list(names: list[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names) + (" were" if names[1:] else " was")
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An activation, the tensor of yours that stands for it, and the edit that gives it."""
+
+    aligned: Aligned
+    seen: Observed
+    fit: Fit
+    confirmed: int  # what is computed from it is as the edit says, too: STRONGLY, WEAKLY or not at all, 0
 
 
-def _figures(yours: Tensor, reference: Tensor, visible: Tensor | None) -> str:
-    apart = (yours.double() - reference.double()).abs().nan_to_num(math.inf, math.inf)
-    apart[(yours == reference) | (yours.isnan() & reference.isnan())] = 0.0
-    if visible is not None:
-        apart[~visible.expand_as(apart)] = 0.0
-    worst = tuple(int(index) for index in torch.unravel_index(apart.argmax(), apart.shape))
-    return f"Furthest apart at {list(worst)}: yours {yours[worst].item():.6g}, reference {reference[worst].item():.6g}."
+class Explainer:
+    """Tries edits on one run."""
+
+    def __init__(
+        self,
+        aligned: Mapping[str, Aligned],
+        values: Values,
+        config: Config,
+        limit: float,
+        zero: frozenset[str] = frozenset(),
+        unloaded: Mapping[str, str] | None = None,
+    ):
+        self._aligned = aligned
+        self._values = values
+        self._config = config
+        self._readers = readers_of(values.definitions)
+        self._zero = zero
+        self._unloaded = unloaded or {}
+        # What is left over has to be rounding, and how much that is here the tensors that match tell.
+        worst = max(
+            (e.difference.relative for e in aligned.values() if e.state == MATCHED and e.difference), default=0.0
+        )
+        self.limit = min(limit, max(20 * worst, limit / 25))
+
+    def explain(self, name: str, open_names: Sequence[str]) -> Explanation | None:
+        """The cheapest edit that gives a tensor of yours that may stand for the activation.
+
+        One that what is computed from it confirms comes before a cheaper one that it does not. An edit of what the
+        activation comes from, not seen itself, costs one more.
+        """
+        target = self._aligned[name]
+        places = [name, *ancestors(name, self._values.definitions, set(open_names))][: _FURTHEST + 1]
+        trials = [
+            (edit.cost + (1 if far else 0), order, far, edit, seen)
+            for order, seen in enumerate((target.later,) if target.later else target.candidates)
+            for far, place in enumerate(places)
+            for edit in self._edits(place, target, seen)
+        ]
+        found: list[tuple[int, int, float, Explanation]] = []
+        for cost, group in groupby(sorted(trials, key=lambda each: each[:3]), key=lambda each: each[0]):
+            for _, _, _, edit, seen in group:
+                each = self._try(edit, target, seen.value)
+                if each is not None:
+                    confirmed = self._confirm(each.definitions, name, seen)
+                    found.append((-confirmed, cost, each.left_over, Explanation(target, seen, each, confirmed)))
+            if any(each[3].confirmed == STRONGLY for each in found):
+                break
+        best = min(found, key=lambda each: each[:3], default=None)
+        return self._at_its_earliest(best[3]) if best else None
+
+    def agree_on(self, explanations: Sequence[Explanation], name: str) -> bool:
+        """Whether these edits together give a tensor of yours that may stand for the activation."""
+        edited = {key: value for each in explanations for key, value in each.fit.definitions.items()}
+        target = self._aligned[name]
+        values = [each.value for each in target.candidates]
+        return self._gap(edited, target, values) <= 20 * self.limit
+
+    def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
+        definition = self._values.definitions[place]
+        visible = rows = None
+        arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
+        if (
+            arranged is not None
+            and definition.function is score
+            and target.definition.tensor in ("attn_scores", "pattern")
+        ):
+            visible = read_visible(target.definition.tensor, arranged.double())
+        if arranged is not None and definition.function is look_up and place == target.name:
+            rows = read_rows(arranged.double(), self._values(definition.operands["table"].name))
+        return edits_at(Site(definition, self._values, self._config, self._zero, self._unloaded), visible, rows)
+
+    def _try(self, edit: Edit, target: Aligned, yours: Tensor) -> Fit | None:
+        try:
+            each = fit(edit, target.definition, yours, self._values, self.limit)
+        except (RuntimeError, IndexError):  # an edit that these shapes do not allow
+            return None
+        is_idle = each is not None and self._gap(each.definitions, target, [target.reference]) <= self.limit
+        return None if is_idle else each
+
+    def _gap(self, edited: Mapping[str, Definition], target: Aligned, values: Sequence[Tensor]) -> float:
+        """How far the nearest of the values is from what the target is with these definitions."""
+        try:
+            computed = self._values.replay(edited, target.name)
+        except (RuntimeError, IndexError):
+            return math.inf
+        return min((distance(computed, each, target.definition) for each in values), default=math.inf)
+
+    def carrier(self, name: str) -> Observed | None:
+        """The tensor of yours that stands for the activation for certain: what comes next is computed from it."""
+        target = self._aligned[name]
+        if target.later is not None and target.later.record.role == "input":
+            return None  # a module that is given something else than its neighbours may be meant to
+        for seen in (target.later,) if target.later else target.candidates:
+            for arranged in islice(arrangements(seen.value, tuple(target.reference.shape)), _ARRANGEMENTS):
+                held = Definition(name, target.definition.axes, arranged.double, {})
+                if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
+                    return seen
+        return None
+
+    def _confirm(self, edited: Mapping[str, Definition], name: str, but: Observed, alone: int = STRONGLY) -> int:
+        """Whether the next tensors that are seen, but the one that the edit was found in, are what it makes them.
+
+        It is asked of all up to what a module returns.
+
+        One with a fitting name only may be something on the way, and then those after it tell. `alone` is the answer
+        where nothing is seen after it.
+        """
+        frontier, done = list(self._readers.get(name, ())), set()
+        strength, seen_any = 0, False
+        for reader in frontier:
+            if reader in done:
+                continue
+            done.add(reader)
+            aligned = self._aligned[reader]
+            is_matched = aligned.state == MATCHED and aligned.yours is not None
+            shown = [aligned.yours] if is_matched else [every.value for every in aligned.candidates]
+            shown = [value for value in shown if value is not but.value]
+            if shown:
+                seen_any = True
+                near = self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit
+                if is_matched or aligned.is_placed:
+                    return STRONGLY if near else strength
+                strength = WEAKLY if near else strength
+            frontier += self._readers.get(reader, ())
+        return strength if seen_any else alone
+
+    def _at_its_earliest(self, found: Explanation) -> Explanation:
+        """Scores that are wrong are wrong before they are masked: the first tensor of yours that shows it."""
+        definition = found.fit.definition
+        is_score = found.aligned.definition.tensor == "attn_scores" and definition.function is score
+        if not is_score or found.fit.edit.kind == "mask":
+            return found
+        everything = definition.with_settings(visible=torch.ones_like(definition.settings["visible"]))
+        computed = everything.evaluate(self._values)
+        for seen in found.aligned.candidates[::-1]:
+            if distance(computed, seen.value, found.aligned.definition) <= self.limit:
+                return replace(found, seen=seen)
+        return found
+
+    def cause_of(self, found: Explanation) -> Cause:
+        """In words, with the number that was found."""
+        edit, at = found.fit.edit, found.fit.definition.name
+        words = edit.words(found.fit.number)
+        return Cause(
+            edit.kind,
+            words[:1].upper() + words[1:],
+            found.fit.number if edit.starts else None,
+            edit.tensor or None,
+            at if at != found.aligned.name else None,
+        )
+
+    def unexplained(self, aligned: Aligned, yours: Tensor) -> Cause:
+        """What can be said without an edit: a parameter that was never loaded, rounding, or the plain figures."""
+        for name in aligned.definition.reads():
+            if name in self._unloaded:
+                return Cause("weights", self._unloaded[name])
+        reference = aligned.reference
+        if yours.shape != reference.shape:
+            return Cause("unknown", f"Its shape is {tuple(yours.shape)}, the reference's is {tuple(reference.shape)}.")
+        dtype = narrow_dtype(yours, reference)
+        if dtype:
+            return Cause("precision", f"Yours has the precision of {dtype}: it differs by its rounding only.")
+        at = find_worst(yours, reference, 1)[0]
+        return Cause(
+            "unknown",
+            f"Furthest apart at {list(at)}: yours {yours[at].item():.6g}, reference {reference[at].item():.6g}.",
+        )

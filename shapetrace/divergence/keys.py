@@ -4,30 +4,162 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
 
 import torch
+from einops import EinopsError
 from torch import Tensor, nn
 
+from shapetrace.errors import ShapetraceError
 from shapetrace.report import KeyReport
+from shapetrace.weights.layouts import Layout
+
+# A layout may do without these: the head is then the embedding, and its bias 0.
+_HEAD, _HEAD_BIAS = "unembed.W_U", "unembed.b_U"
 
 
-def compare_keys(model: nn.Module, state: Mapping[str, Tensor]) -> KeyReport:
-    """How the state fits the model's parameters, and which of them hold other values than it does."""
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """How a model keeps GPT-2's weights, and which of them it does without on purpose."""
+
+    layout: Layout
+    tied: bool  # its head is its embedding
+    without: frozenset[str]  # TransformerLens names that are 0 for it
+
+    def adapt(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The reference's weights for such a model: tied, and 0 where it has none."""
+        for name in self.without:
+            if name in state:
+                state[name] = torch.zeros_like(state[name])
+        if self.tied:
+            state[_HEAD] = state["embed.W_E"].T.contiguous()
+        return state
+
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The state under the model's own keys; what the model has no place for under the key that it would have."""
+        slots = [
+            slot for slot in (*self.layout.slots, *self.layout.absent) if all(name in state for name in slot.names)
+        ]
+        spare = {
+            name
+            for slot in self.layout.absent
+            for name in slot.names
+            if name in self.without or (self.tied and name == _HEAD)
+        }
+        converted = {slot.key: slot.pack(state) for slot in slots if not spare & {*slot.names}}
+        if self.layout.name == "TransformerLens":
+            covered = {name for slot in (*self.layout.slots, *self.layout.absent) for name in slot.names}
+            converted |= {name: tensor for name, tensor in state.items() if name not in covered}
+        return converted
+
+
+def fit_layout(model: nn.Module, layout: Layout, no_bias: bool) -> Fitting:
+    """Whether the head is tied, and what is absent on purpose: a bias of the head, and all where the config says so."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    own = model.state_dict(keep_vars=True)
-    fitting = [name for name, each in parameters.items() if name in state and each.shape == state[name].shape]
+    embedding, head = layout.slot_of("embed.W_E"), layout.slot_of(_HEAD)
+    tied = head is None or (embedding is not None and parameters[head.key] is parameters[embedding.key])
+    absent = {name for slot in layout.absent for name in slot.names}
+    biases = {name for name in absent if name.rpartition(".")[2].startswith("b")}
+    return Fitting(layout, tied, frozenset(biases if no_bias else biases & {_HEAD_BIAS}))
+
+
+def compare_keys(model: nn.Module, state: Mapping[str, Tensor], fitting: Fitting | None = None) -> KeyReport:
+    """How the state, under the model's keys, fits its parameters, and which of them hold other values than it does."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    own = _own_keys(model)
+    fitting_names = [name for name, each in parameters.items() if name in state and each.shape == state[name].shape]
+    missing = tuple(name for name in parameters if name not in state)
+    unexpected = tuple(key for key in state if key not in own)
     return KeyReport(
-        loaded=len(fitting),
-        missing=tuple(name for name in parameters if name not in state),
-        unexpected=tuple(key for key in state if key not in own),
+        loaded=len(fitting_names),
+        missing=missing,
+        unexpected=unexpected,
         mismatched=tuple(
             f"{name}: yours {tuple(each.shape)}, reference {tuple(state[name].shape)}"
             for name, each in parameters.items()
             if name in state and each.shape != state[name].shape
         ),
         buffers=tuple(key for key in own if key not in parameters and key not in state),
-        different=tuple(name for name in fitting if not _same(parameters[name], state[name])),
+        different=tuple(name for name in fitting_names if not _same(parameters[name], state[name])),
+        tied=_tied(parameters, fitting) if fitting else (),
+        suggestions=tuple(
+            f"`{name}`: did you mean `{near.rpartition('.')[2] if _owner(near) == _owner(name) else near}`?"
+            for name, near in nearest_names(parameters, state).items()
+        ),
     )
+
+
+def nearest_names(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each parameter that got nothing: the key of the state without a place that it is likely meant to be."""
+    spare = [key for key in state if key not in parameters]
+    found = {}
+    for name, parameter in parameters.items():
+        if name not in state:
+            fitting = [key for key in spare if state[key].shape == parameter.shape and _owner(key) == _owner(name)]
+            near = get_close_matches(name, fitting or spare, n=1, cutoff=0.6)
+            if near or len(fitting) == 1:
+                found[name] = (near or fitting)[0]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """A parameter of yours that does not hold what the reference has in its place."""
+
+    key: str
+    why: str  # a sentence
+    held: dict[str, Tensor]  # by TransformerLens name: its value, where it has the reference's shape or spreads to it
+    names: tuple[str, ...]  # the TransformerLens names that it stands for
+
+
+def find_unloaded(model: nn.Module, fitting: Fitting, converted: Mapping[str, Tensor], n_heads: int) -> list[Unloaded]:
+    """Parameters with other values, another shape, or a name that the reference has no tensor for."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    slots = {slot.key: slot for slot in (*fitting.layout.slots, *fitting.layout.absent)}
+    meant = {**{key: key for key in parameters if key in slots}, **nearest_names(parameters, converted)}
+    found = []
+    for key, other in meant.items():
+        slot, held = slots.get(other), parameters[key].detach()
+        if slot is None or other not in converted or _same(held, converted[other]):
+            continue
+        expected = converted[other]
+        if key != other:
+            why = f"`{key}` was never loaded: the reference has no tensor of that name, but `{other}`."
+        elif held.shape != expected.shape:
+            why = (
+                f"`{key}` was never loaded: it is {tuple(held.shape)}, and the reference's is {tuple(expected.shape)}."
+            )
+        elif held.ndim == 2 and held.shape[0] == held.shape[1] and _same(held.T, expected):
+            why = f"`{key}` holds the reference's values transposed."
+        else:
+            why = f"`{key}` holds other values than the reference's: was it loaded?"
+        fits = held.shape == expected.shape
+        spread = held.expand_as(expected) if not fits and held.numel() == 1 else held
+        values = slot.unpack(spread, n_heads) if fits or held.numel() == 1 else {}
+        found.append(Unloaded(key, why, values, slot.names))
+    return found
+
+
+def own_state(model: nn.Module, fitting: Fitting, like: Mapping[str, Tensor], n_heads: int) -> dict[str, Tensor]:
+    """The model's own weights under TransformerLens names, 0 where it has none; raises ShapetraceError where one does
+    not fit the sizes of `like`.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    state = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    for slot in fitting.layout.slots:
+        try:
+            parts = slot.unpack(parameters[slot.key].detach(), n_heads)
+        except EinopsError:
+            parts = {}
+        for name in slot.names:
+            if name not in parts or parts[name].shape != state[name].shape:
+                raise ShapetraceError(
+                    f"`{slot.key}` {tuple(parameters[slot.key].shape)} does not hold {name} {tuple(state[name].shape)}",
+                    "diff it with random weights first: they tell what is wrong with the shapes",
+                )
+            state[name] = parts[name].clone()
+    return fitting.adapt(state)
 
 
 @contextmanager
@@ -43,10 +175,8 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
         if name in state and parameter.shape == state[name].shape
     ]
     # The Parameter objects stay: the model may know them by other names than its own.
-    for parameter, _, value in lent:
-        parameter.data = (
-            value.detach().to(parameter.device) if share else value.detach().to(parameter.device, copy=True)
-        )
+    for parameter, own, value in lent:
+        parameter.data = value.detach().to(own.device, own.dtype, copy=not share)
     try:
         yield
     finally:
@@ -54,7 +184,31 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
             parameter.data = own
 
 
+def _own_keys(model: nn.Module) -> list[str]:
+    """What the state_dict holds; a module that refers to its parent has none."""
+    buffers = [
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    ]
+    return [*dict(model.named_parameters(remove_duplicate=False)), *buffers]
+
+
+def _tied(parameters: Mapping[str, Tensor], fitting: Fitting) -> tuple[str, ...]:
+    head, embedding = fitting.layout.slot_of(_HEAD), fitting.layout.slot_of("embed.W_E")
+    if not fitting.tied or embedding is None:
+        return ()
+    return (f"{head.key if head else 'the head'} is tied to {embedding.key}",)
+
+
+def _owner(key: str) -> str:
+    return key.rpartition(".")[0]
+
+
 def _same(yours: Tensor, reference: Tensor) -> bool:
+    if yours.shape != reference.shape:
+        return False
     return yours.data_ptr() == reference.data_ptr() or torch.equal(
-        yours.detach().to(reference.dtype), reference.detach()
+        yours.detach().to(reference.device, reference.dtype), reference.detach()
     )

@@ -1,85 +1,115 @@
-"""The sizes of a model in TransformerLens layout, read off its parameters."""
+"""The sizes of a model, read off its parameters and its config."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2.config import Config
-from shapetrace.reference import Reference
+from shapetrace.weights.layouts import Layout
 
-_RANKS = {"embed.W_E": 2, "pos_embed.W_pos": 2, "blocks.0.attn.W_Q": 3, "blocks.0.mlp.W_in": 2}
+# By our name for a size: what configs call it.
+_SYNONYMS = {
+    "n_layers": ("n_layers", "n_layer", "num_layers", "num_hidden_layers", "depth"),
+    "n_heads": ("n_heads", "n_head", "num_heads", "num_attention_heads", "heads"),
+    "d_model": ("d_model", "n_embd", "emb_dim", "embed_dim", "hidden_size", "dim"),
+    "d_vocab": ("d_vocab", "vocab_size", "n_vocab"),
+    "n_ctx": ("n_ctx", "block_size", "n_positions", "context_length", "max_position_embeddings", "max_seq_len"),
+    "d_mlp": ("d_mlp", "n_inner", "d_ff", "intermediate_size", "hidden_dim"),
+    "d_head": ("d_head", "head_dim"),
+}
+# By our name for a size: the letter that tables of layouts have for it.
+_LETTERS = {"d_model": "m", "d_vocab": "v", "n_ctx": "c", "d_mlp": "f", "n_heads": "n", "d_head": "h"}
+_BIASES = ("bias", "qkv_bias", "use_bias", "attn_bias")
+Shape = tuple[int, ...]
 
 
-def config_of(model: nn.Module) -> Config:
-    """The config of a GPT-2 with these parameters: as its `cfg` or `config` says, else read off the shapes, eps 1e-5.
+def config_of(model: nn.Module, layout: Layout, n_heads: int | None = None) -> Config:
+    """The config of a GPT-2 with these parameters; eps is GPT-2's, 1e-5.
 
-    Raises ShapetraceError where the parameters are not those of a GPT-2 in TransformerLens layout.
+    A size comes from the shapes; where they disagree among themselves, or do not tell, from the model's `cfg` or
+    `config`, or an attribute of its attention. Raises ShapetraceError where a size cannot be known, such as n_heads
+    where q, k and v of all heads lie in one matrix.
     """
-    cfg = getattr(model, "cfg", None) or getattr(model, "config", None)
-    if isinstance(cfg, Config):
-        return cfg
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
-    absent = [name for name, rank in _RANKS.items() if len(shapes.get(name, ())) != rank]
-    if absent:
+    read, told = _read_sizes(layout, shapes), told_sizes(model)
+    sizes = {name: _decide(name, read.get(letter, Counter()), told) for name, letter in _LETTERS.items()}
+    sizes["n_layers"] = len({layer for slot in layout.slots for layer in re.findall(r"blocks\.(\d+)\.", slot.names[0])})
+    if n_heads is not None:
+        sizes["n_heads"] = n_heads
+    if sizes["n_heads"] is None:
+        sizes["n_heads"] = next(_attributes(model, _SYNONYMS["n_heads"]), None)
+    width, heads = sizes["d_model"], sizes["n_heads"]
+    if heads is None:
         raise ShapetraceError(
-            f"{type(model).__name__} has no parameter "
-            + ", ".join(f"`{name}` with {_RANKS[name]} axes" for name in absent),
-            "a diff takes a GPT-2 with TransformerLens names: embed.W_E, pos_embed.W_pos, blocks.0.attn.W_Q, ...",
+            f"{type(model).__name__} does not tell how many attention heads it has: its matrices hold all of them",
+            "give `--n-heads` (`n_heads` from Python), or keep it as `n_heads`, `n_head` or `num_heads` on the "
+            "config or on the attention",
         )
-    d_vocab, d_model = shapes["embed.W_E"]
-    n_heads, _, d_head = shapes["blocks.0.attn.W_Q"]
-    layers = {match[1] for match in (re.match(r"blocks\.(\d+)\.", name) for name in shapes) if match}
-    read_off = Config(
-        d_model=d_model,
-        d_vocab=d_vocab,
-        n_ctx=shapes["pos_embed.W_pos"][0],
-        d_head=d_head,
-        d_mlp=shapes["blocks.0.mlp.W_in"][1],
-        n_heads=n_heads,
-        n_layers=len(layers),
-    )
-    # What the model's own config says comes first: a parameter of another shape is a mistake, and is reported by name.
-    told = {each.name: getattr(cfg, each.name, None) for each in fields(Config)}
-    changes: dict[str, Any] = {name: value for name, value in told.items() if isinstance(value, int | float)}
-    return replace(read_off, **changes)
-
-
-def check_values(model: nn.Module, tokens: Tensor, config: Config) -> None:
-    """Raise ShapetraceError unless the model and the tokens have values, and the tokens are some of the model's."""
-    if any(each.is_meta for each in (*model.parameters(), *model.buffers(), tokens)):
+    if sizes["d_head"] is None and width is not None:
+        if heads < 1 or width % heads:
+            raise ShapetraceError(f"{heads} heads cannot share a d_model of {width}", "give another `--n-heads`")
+        sizes["d_head"] = width // heads
+    unknown = [name for name, size in sizes.items() if size is None]
+    if unknown or not sizes["n_layers"]:
         raise ShapetraceError(
-            "a diff compares values, and there are none on the meta device", "build the model on the CPU"
+            f"{type(model).__name__}'s parameters do not tell {', '.join(unknown) or 'its layers'}",
+            "a diff takes a GPT-2: embeddings, blocks of attention and MLP, and a head",
         )
-    if tokens.ndim != 2 or not tokens.numel() or tokens.is_floating_point() or tokens.dtype == torch.bool:
-        what = f"{str(tokens.dtype).removeprefix('torch.')} {tuple(tokens.shape)}"
-        raise ShapetraceError(
-            f"tokens are whole numbers of shape (batch, posn), not {what}", "such as torch.tensor([[1, 2]])"
-        )
-    if not (int(tokens.min()) >= 0 and int(tokens.max()) < config.d_vocab):
-        raise ShapetraceError(
-            f"token ids go from 0 to {config.d_vocab - 1}; here they go from {int(tokens.min())} to {int(tokens.max())}"
-        )
-    if tokens.shape[1] > config.n_ctx:
-        raise ShapetraceError(f"{tokens.shape[1]} tokens are more than n_ctx = {config.n_ctx}", "give fewer")
+    known: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
+    return Config(**known)
 
 
-def check_reference(reference: Reference, config: Config, dtype: torch.dtype) -> None:
-    """Raise ShapetraceError where the reference cannot stand beside a model of this size and dtype."""
-    its_dtype = next(iter(reference.state().values())).dtype
-    if its_dtype != dtype:
-        raise ShapetraceError(f"the reference is {its_dtype} and the model {dtype}", "bring both to one dtype")
-    other = [size for size in _SIZES if getattr(reference.config, size) != getattr(config, size)]
-    if other:
-        told = ", ".join(f"{size} {getattr(config, size)} beside {getattr(reference.config, size)}" for size in other)
-        raise ShapetraceError(
-            f"the reference has other sizes than the model: {told}", "build it with the model's config"
-        )
+def told_sizes(model: nn.Module) -> dict[str, int]:
+    """What the model's own `cfg` or `config` says, an object or a mapping, under our names."""
+    given = _config_values(model)
+    found = {name: next((given[each] for each in names if each in given), None) for name, names in _SYNONYMS.items()}
+    return {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}
 
 
-_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab")
+def says_no_bias(model: nn.Module) -> bool:
+    """Whether the model's own config says that it has no biases, or that q, k and v have none."""
+    given = _config_values(model)
+    return any(given.get(name) is False for name in _BIASES)
+
+
+def _config_values(model: nn.Module) -> Mapping[str, Any]:
+    for name in ("cfg", "config"):
+        config = getattr(model, name, None)
+        if isinstance(config, Mapping):
+            return config
+        if config is not None:
+            synonyms = {each for names in _SYNONYMS.values() for each in names} | {*_BIASES}
+            return {each: getattr(config, each) for each in synonyms if getattr(config, each, None) is not None}
+    return {}
+
+
+def _read_sizes(layout: Layout, shapes: Mapping[str, Shape]) -> dict[str, Counter[int]]:
+    """By letter: the sizes that shapes give it, and how often."""
+    found: dict[str, Counter[int]] = defaultdict(Counter)
+    for slot in layout.slots:
+        axes = re.findall(r"\([^)]*\)|\w+", slot.theirs)
+        if len(axes) == len(shapes[slot.key]):
+            for axis, size in zip(axes, shapes[slot.key], strict=True):
+                found[axis][size] += 1
+    return found
+
+
+def _decide(name: str, read: Counter[int], told: Mapping[str, int]) -> int | None:
+    """What the shapes say, and of two such the one that the config has too."""
+    if told.get(name) in read or not read:
+        return told.get(name)
+    return read.most_common(1)[0][0]
+
+
+def _attributes(model: nn.Module, names: tuple[str, ...]) -> Iterator[int]:
+    for module in model.modules():
+        for name in names:
+            value = getattr(module, name, None)
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield value

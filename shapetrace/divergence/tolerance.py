@@ -23,6 +23,10 @@ _TOLERANCES = {
 }
 
 
+# Scores this far below the largest of their row get no weight in a softmax.
+_HIDDEN = 30.0
+
+
 def tolerance_of(dtype: torch.dtype, isolated: bool) -> float:
     """The largest relative difference that is still rounding; other dtypes are compared as float32."""
     return _TOLERANCES.get(dtype, _TOLERANCES[torch.float32])[0 if isolated else 1]
@@ -39,16 +43,25 @@ def measure(yours: Tensor, reference: Tensor, rtol: float, visible: Tensor | Non
     if visible is not None:
         visible = visible.cpu().expand_as(theirs)
         mine, theirs = mine[visible], theirs[visible]
-    finite = mine.isfinite() & theirs.isfinite()
-    same_elsewhere = torch.equal(
-        mine[~finite].nan_to_num(0, 1, -1), theirs[~finite].nan_to_num(0, 1, -1)
-    ) and torch.equal(mine.isnan(), theirs.isnan())
-    scale = scale_of(theirs)
-    if not same_elsewhere:
-        return Difference(math.inf, math.inf, scale, False)
-    largest = (mine[finite] - theirs[finite]).abs().max().item() if finite.any() else 0.0
+    largest = float((mine - theirs).abs().max()) if mine.numel() else 0.0
+    if math.isfinite(largest):  # a nan or an infinity on either side would show here
+        scale = float(theirs.abs().max()) if theirs.numel() else 0.0
+    else:
+        scale = scale_of(theirs)
+        if not all(torch.equal(test(mine), test(theirs)) for test in (torch.isnan, torch.isposinf, torch.isneginf)):
+            return Difference(math.inf, math.inf, scale, False)
+        finite = theirs.isfinite()
+        largest = float((mine[finite] - theirs[finite]).abs().max()) if finite.any() else 0.0
     relative = largest / scale if scale else (math.inf if largest else 0.0)
     return Difference(largest, relative, scale, relative <= rtol)
+
+
+def find_worst(yours: Tensor, reference: Tensor, count: int) -> list[tuple[int, ...]]:
+    """Where two tensors of one shape are furthest apart, the worst first."""
+    apart = (yours.detach().cpu().double() - reference.detach().cpu().double()).abs().nan_to_num(math.inf, math.inf)
+    apart[(yours == reference).cpu() | (yours.isnan() & reference.isnan()).cpu()] = 0.0
+    places = apart.flatten().topk(min(count, apart.numel())).indices
+    return [tuple(int(each) for each in torch.unravel_index(place, apart.shape)) for place in places]
 
 
 def scale_of(tensor: Tensor) -> float:
@@ -58,6 +71,19 @@ def scale_of(tensor: Tensor) -> float:
     return float(values.max().item()) if values.numel() else 0.0
 
 
+def squares_of(tensor: Tensor) -> float:
+    """The sum of the squares of the finite entries: the same whatever the order of the axes."""
+    return float(tensor.detach().cpu().double().nan_to_num(0, 0, 0).square().sum())
+
+
 def visible_scores(reference_scores: Tensor) -> Tensor:
     """Where attention scores are not masked: -inf and the dtype's lowest value are the reference's ways to mask."""
     return reference_scores > torch.finfo(reference_scores.dtype).min
+
+
+def is_hidden(scores: Tensor, where: Tensor) -> bool:
+    """Whether these cells of the scores get no weight beside the others of their row."""
+    largest = scores.masked_fill(where, -math.inf).amax(-1, keepdim=True)
+    is_even = scores.amax(-1, keepdim=True) == scores.amin(-1, keepdim=True)  # a row in which nothing is visible
+    hidden = (scores <= largest - _HIDDEN) | (scores == -math.inf) | (is_even & (largest == -math.inf))
+    return bool((~where | hidden).all())

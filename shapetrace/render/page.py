@@ -9,7 +9,8 @@ from importlib import resources
 from shapetrace.folding import fold_names
 from shapetrace.parameters import count_parameters
 from shapetrace.render.failure import shorten
-from shapetrace.render.report import write_number, write_verdict
+from shapetrace.render.numbers import write_number
+from shapetrace.render.report import write_verdict
 from shapetrace.render.theme import count_of, printable
 from shapetrace.report import Difference, Report
 from shapetrace.trace import (

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
+from rich.styled import Styled
 from rich.table import Table
 from rich.text import Text
 
 from shapetrace.folding import fold_names, without_numbers
 from shapetrace.render.attention import PatternTable
+from shapetrace.render.divergence import render_divergence, render_pair, write_divergence
+from shapetrace.render.numbers import write_number
 from shapetrace.render.theme import count_of, quoted, separated
 from shapetrace.render.tree import render_trees
-from shapetrace.report import END_TO_END, ISOLATED, Difference, Divergence, ModuleRow, Report
+from shapetrace.report import END_TO_END, ISOLATED, Difference, ModuleRow, Report
 from shapetrace.selection import select_modules
 from shapetrace.trace import Trace
 
-_CONTEXT = 4  # activations shown before the first one that is wrong
-
 
 def render_report(report: Report, expand: bool = False) -> RenderableType:
-    """The whole screen of `diff`."""
-    parts = [_head(report), _modules(report.modules, expand), _tensors(report), _logits(report)]
+    """The whole screen of `diff`; where a tensor is wrong, that comes first, and the rest stands back."""
+    figures: list[RenderableType] = [_modules(report.modules, expand), _tensors(report), _logits(report)]
     if report.predictions:
-        parts.append(_predictions(report))
-    if report.remarks:
-        parts.append(Group(*(Text(f"remark: {remark}", "note") for remark in report.remarks)))
+        figures.append(_predictions(report))
+    remarks = [Group(*(Text(f"remark: {remark}", "note") for remark in report.remarks))] if report.remarks else []
     if report.first_divergence:
-        parts.append(_divergence(report, report.first_divergence))
-    parts.append(Text(write_verdict(report), "good" if report.ok else "bad"))
-    return separated(parts)
+        found = render_divergence(report, report.first_divergence)
+        return separated([_head(report), *found, *remarks, *(Styled(each, "note") for each in figures)])
+    return separated([_head(report), *figures, *remarks, Text(write_verdict(report), "good" if report.ok else "bad")])
+
+
+def render_asked(report: Report) -> RenderableType:
+    """What `diff --tensor` shows: the tensor beside its match, and the verdict of the whole."""
+    pair = render_pair(report.asked) if report.asked else []
+    verdict = Text(write_verdict(report), "good" if report.ok else "bad")
+    return separated([_head(report), *pair, verdict])
 
 
 def write_verdict(report: Report) -> str:
     """One sentence."""
     if report.first_divergence:
-        row = report.first_divergence.row
-        yours = f", your `{row.yours}`" if row.yours else ""
-        return (
-            f"First divergence: {row.module or 'the model'}'s {row.tensor}{yours}{f', {row.line}' if row.line else ''}."
-        )
+        return write_divergence(report.first_divergence)
     absent = [*report.keys.missing, *report.keys.mismatched]
     if absent:
         return f"The values agree, but {count_of(len(absent), 'parameter')} of yours got no weights from the reference."
@@ -74,10 +76,9 @@ def render_module(
     if pattern is not None:
         parts.append(PatternTable(pattern, tokens, f"head {head} attention pattern"))
     parts += [_module_difference(report, path), _inner_tensors(report)]
-    if report.first_divergence and report.first_divergence.row in report.tensors:
-        parts.append(_divergence(report, report.first_divergence))
-    parts.append(Text(write_verdict(report), "good" if report.ok else "bad"))
-    return separated(parts)
+    if report.first_divergence and report.first_divergence.row.reference in (row.reference for row in report.tensors):
+        return separated([*parts, *render_divergence(report, report.first_divergence)])
+    return separated([*parts, Text(write_verdict(report), "good" if report.ok else "bad")])
 
 
 def _inner_tensors(report: Report) -> RenderableType:
@@ -104,9 +105,9 @@ def _module_difference(report: Report, path: str) -> RenderableType:
 def _head(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(Text("reference", "note"), report.reference)
-    grid.add_row(
-        Text("weights", "note"), report.weights + ("" if report.keys.different else ", the same on both sides")
-    )
+    same = "" if report.keys.different else ", the same on both sides"
+    layout = f"; yours in {report.layout} layout" if report.layout else ""
+    grid.add_row(Text("weights", "note"), f"{report.weights}{same}{layout}")
     keys = report.keys
     counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"
     grid.add_row(Text("state_dict", "note"), Text(counts, "bad" if keys.missing or keys.mismatched else "default"))
@@ -119,6 +120,8 @@ def _head(report: Report) -> RenderableType:
     ):
         if names:
             grid.add_row("", Text(f"{title}: ", "note").append(", ".join(fold_names(names)), style))
+    for line in (*fold_names(keys.suggestions), *keys.tied):
+        grid.add_row("", Text(line, "note"))
     return grid
 
 
@@ -183,11 +186,6 @@ def _figures(difference: Difference | None) -> tuple[str, str]:
     )
 
 
-def write_number(number: float) -> str:
-    """`4.2e-07`; 0 where it is exactly that."""
-    return "0" if number == 0 else "inf" if math.isinf(number) else f"{number:.1e}"
-
-
 def _tensors(report: Report) -> RenderableType:
     compared = [row.difference for row in report.tensors if row.difference is not None]
     wrong = sum(not each.ok for each in compared)
@@ -215,20 +213,3 @@ def _predictions(report: Report) -> RenderableType:
         style = "good" if each.yours == each.reference else "bad"
         table.add_row(quoted(each.token), Text(quoted(each.yours), style), Text(quoted(each.reference)))
     return table
-
-
-def _divergence(report: Report, divergence: Divergence) -> RenderableType:
-    """The activations just before the first wrong one, that one, and why."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    rows = report.tensors if divergence.row in report.tensors else (*report.tensors, divergence.row)
-    at = rows.index(divergence.row)
-    for row in rows[max(0, at - _CONTEXT) : at + 1]:
-        if row.difference is not None:
-            mark = Text("ok", "good") if row.difference.ok else Text("differs", "bad")
-            yours = row.yours.rpartition(".")[2]
-            table.add_row(mark, row.reference, yours, write_number(row.difference.relative))
-    after = sum(row.difference is not None and not row.difference.ok for row in rows[at + 1 :])
-    rest = (
-        [Text(f"and {count_of(after, 'tensor')} after it differ{'s' if after == 1 else ''}", "note")] if after else []
-    )
-    return Group(table, *rest, "", Text("why: ", "note").append(divergence.cause.detail, "default"))

@@ -1,0 +1,61 @@
+"""Hypotheses: each family of edits in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from shapetrace.divergence.edits.edit import Edit, Site
+from shapetrace.divergence.edits.functions import edit_extra_function, edit_function, edit_softmax
+from shapetrace.divergence.edits.masks import edit_batch_axis, edit_divisor, edit_heads, edit_late_mask, edit_mask
+from shapetrace.divergence.edits.norms import edit_norm, edit_whole
+from shapetrace.divergence.edits.operands import (
+    edit_equal,
+    edit_layer,
+    edit_operands,
+    edit_own_parameters,
+    edit_own_tensors,
+    edit_pairs,
+    edit_split_order,
+)
+from shapetrace.divergence.edits.order import edit_order, edit_order_of_heads, edit_order_of_operands
+from shapetrace.divergence.edits.precision import edit_precision
+from shapetrace.divergence.edits.tables import edit_rows
+from shapetrace.divergence.edits.terms import edit_extra_terms, edit_factor, edit_terms
+
+__all__ = ["Edit", "Site", "edits_at"]
+
+_FAMILIES = (
+    edit_function,
+    edit_norm,
+    edit_softmax,
+    edit_late_mask,
+    edit_divisor,
+    edit_batch_axis,
+    edit_heads,
+    edit_terms,
+    edit_operands,
+    edit_pairs,
+    edit_split_order,
+    edit_own_parameters,
+    edit_own_tensors,
+    edit_layer,
+    edit_whole,
+    edit_order_of_operands,
+    edit_order_of_heads,
+    edit_equal,
+    edit_factor,
+    edit_extra_terms,
+    edit_order,
+    edit_extra_function,
+    edit_precision,
+)
+
+
+def edits_at(site: Site, visible: Tensor | None = None, rows: Tensor | None = None) -> Iterator[Edit]:
+    """Every edit of the site's definition; `visible` and `rows` are what your own tensor shows of its mask or table."""
+    yield from edit_mask(site, visible)
+    yield from edit_rows(site, rows)
+    for family in _FAMILIES:
+        yield from family(site)

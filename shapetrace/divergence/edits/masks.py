@@ -1,0 +1,186 @@
+"""Attention scores: what they are divided by, and which keys each query sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from shapetrace.divergence.definitions import Change, Definition, average, score, take_softmax
+from shapetrace.divergence.edits.edit import Edit, Site, fixed
+from shapetrace.divergence.edits.numbers import name_of, write
+
+
+def edit_divisor(site: Site) -> Iterator[Edit]:
+    """The scores times a number."""
+    definition = site.definition
+    if definition.function is not score:
+        return
+    factor = definition.settings["factor"]
+    starts = (1.5, 4.0, 0.3)
+    yield Edit("scale", lambda c: definition.with_settings(factor=c * factor), lambda c: _divisor(site, c), 1, starts)
+
+
+def edit_mask(site: Site, seen: Tensor | None = None) -> Iterator[Edit]:
+    """Another set of visible keys: a common mistake's, or what is read off your own tensor."""
+    definition = site.definition
+    if definition.function is not score:
+        return
+    right = definition.settings["visible"]
+    n_posn = right.shape[-1]
+    everything = torch.ones_like(right)
+    for visible, words in (
+        (everything, "no future key is hidden"),
+        (right.tril(-1), "the diagonal is hidden too: a position sees itself"),
+        (everything.tril(1), "each query sees the key after it"),
+        (everything.tril(2), "each query sees two keys after it"),
+        (~right, "the mask is inverted: what should be hidden is seen, and what should be seen is hidden"),
+        (right.T, "the mask is transposed: each query sees the keys from its own onwards"),
+        (right.tril(-2), "the diagonal and the key before it are hidden too"),
+        (torch.eye(n_posn, dtype=torch.bool), "each query sees itself only"),
+        (right & everything.triu(-1), "each query sees itself and one key before it"),
+    ):
+        words = f"{words}{_counts(visible, right)}."
+        yield fixed("mask", definition.with_settings(visible=visible), words)
+        if not visible.any(-1).all():  # a row that sees nothing is nan, but where hidden is a finite number
+            yield fixed("mask", definition.with_settings(visible=visible, hidden=-1e9), words)
+    if seen is not None:
+        yield fixed("mask", definition.with_settings(visible=seen), _describe(seen, right), 2)
+    yield Edit(
+        "mask",
+        lambda c: definition.with_settings(hidden=c),
+        lambda c: f"future cells hold {_plain(c)} instead of -inf, and so they still receive attention.",
+        2,
+        (0.0, -1.0),
+    )
+    yield Edit(
+        "mask",
+        lambda c: _adding(definition, right, c),
+        lambda c: (
+            f"future cells hold the raw score {'+' if c > 0 else '-'} {_plain(abs(c))}: fill them with -inf instead."
+        ),
+        2,
+        (1.0, -1.0),
+    )
+
+
+def edit_batch_axis(site: Site) -> Iterator[Edit]:
+    """Attention along the batch, as where a library wants positions first."""
+    definition = site.definition
+    if definition.function is not score:
+        return
+    batch = site.values(definition.operands["q"].name).shape[0]
+    visible = torch.ones(batch, batch, dtype=torch.bool).tril()
+    changed = definition.with_settings(visible=visible)
+    for role in ("q", "k"):
+        changed = changed.with_operand(role, change=lambda each: each.transpose(0, 1))
+    yield fixed(
+        "permutation", changed, "attention runs across the batch: axes 0 and 1, batch and position, are swapped.", 2
+    )
+
+
+def edit_heads(site: Site) -> Iterator[Edit]:
+    """Attention with another number of heads, of another width."""
+    definition = site.definition
+    if definition.function is not average:
+        return
+    scores = site.values.definitions[definition.name.replace("hook_z", "hook_attn_scores")]
+    operands = {**scores.operands, "v": definition.operands["v"]}
+    heads, width = site.config.n_heads, site.config.n_heads * site.config.d_head
+    for other in (each for each in range(1, width + 1) if width % each == 0 and each != heads):
+        words = f"attention runs with {other} heads of {width // other} in place of {heads} of {width // heads}."
+        attend = attending(_regrouped(other), scores.settings["visible"])
+        yield fixed("permutation", Definition(definition.name, definition.axes, attend, operands), words, 2)
+
+
+def attending(change: Change, visible: Tensor) -> Callable[..., Tensor]:
+    """The whole of attention, from q, k and v that were changed alike."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q_, k_, v_ = change(q), change(k), change(v)
+        pattern = score(q_, k_, factor=q_.shape[-1] ** -0.5, visible=visible).softmax(-1)
+        return average(pattern, v_).reshape(v.shape)
+
+    return attend
+
+
+def _regrouped(heads: int) -> Change:
+    return lambda each: each.reshape(*each.shape[:2], heads, -1)
+
+
+def edit_late_mask(site: Site) -> Iterator[Edit]:
+    """The mask applied to the pattern."""
+    definition = site.definition
+    if definition.function is not take_softmax:
+        return
+    scores = site.values.definitions[definition.operands["scores"].name]
+    factor: float = scores.settings["factor"]
+    visible: Tensor = scores.settings["visible"]
+    everything = torch.ones_like(visible)
+
+    def mask_after(q: Tensor, k: Tensor) -> Tensor:
+        return score(q, k, factor=factor, visible=everything).softmax(-1) * visible
+
+    def no_mask(q: Tensor, k: Tensor) -> Tensor:
+        return score(q, k, factor=factor, visible=everything).softmax(-1)
+
+    words = "the mask is applied after the softmax: set the scores of future keys to -inf before it."
+    yield fixed("mask", Definition(definition.name, definition.axes, mask_after, scores.operands), words, 1)
+    words = "the softmax takes the scores without the mask, so future keys receive attention."
+    yield fixed("mask", Definition(definition.name, definition.axes, no_mask, scores.operands), words, 1)
+
+
+def read_visible(tensor: str, yours: Tensor) -> Tensor | None:
+    """Which cells your own scores or pattern leave open; None for another tensor."""
+    if tensor == "pattern":
+        return torch.gt(yours, 0)
+    if tensor == "attn_scores":
+        finite = yours.masked_fill(~yours.isfinite(), -math.inf)
+        return torch.gt(finite, finite.amax((-1, -2), keepdim=True).clamp_min(-1e3) - 1e3)
+    return None
+
+
+def _adding(definition: Definition, right: Tensor, number: float) -> Definition:
+    """The mask added to the scores as a number, in place of filling with -inf."""
+    factor = definition.settings["factor"]
+
+    def add_mask(q: Tensor, k: Tensor) -> Tensor:
+        return score(q, k, factor=factor, visible=torch.ones_like(right)) + (~right).double() * number
+
+    return Definition(definition.name, definition.axes, add_mask, definition.operands)
+
+
+def _divisor(site: Site, c: float) -> str:
+    config = site.config
+    root, told = math.sqrt(config.d_head), f"yours is {write(c)} times the reference"
+    layer = site.layer.rpartition(".")[2]
+    if layer.isdigit() and int(layer) and math.isclose(1 / c, int(layer) + 1, rel_tol=2e-5):
+        return f"{told}: the scores are also divided by {write(1 / c)}, the number of the layer plus one."
+    if math.isclose(c, root, rel_tol=2e-5):
+        return f"{told}, and {write(c)} is sqrt(d_head): divide the scores by it."
+    if math.isclose(c, config.d_head, rel_tol=2e-5):
+        return f"{told}: the scores are multiplied by sqrt(d_head), and not divided by it."
+    divisor = name_of(root / c, config, also_simple=True)
+    if divisor:
+        return f"{told}: the scores are divided by {divisor} instead of sqrt(d_head)."
+    return f"{told}; the scores are divided by {write(root / c)} where sqrt(d_head) = {write(root)} belongs."
+
+
+def _counts(visible: Tensor, right: Tensor) -> str:
+    future = int((~right).sum())
+    masked = int((~visible & ~right).sum())
+    return f" ({masked} of {future} future cells are masked)"
+
+
+def _describe(visible: Tensor, right: Tensor) -> str:
+    right = right.expand_as(visible)
+    shown, hidden = int((visible & ~right).sum()), int((~visible & right).sum())
+    parts = [f"{shown} of {int((~right).sum())} future cells are visible that should not be"] if shown else []
+    parts += [f"{hidden} of {int(right.sum())} cells are hidden that should be visible"] if hidden else []
+    return f"{' and '.join(parts) or 'the mask is right'}: query i sees the keys up to i."
+
+
+def _plain(number: float) -> str:
+    return "0" if abs(number) < 1e-6 else write(number)

@@ -1,0 +1,127 @@
+"""LayerNorms that are not quite: another N, another eps, another axis, no mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shapetrace.divergence.definitions import Definition, apply_gain, normalise, spread
+from shapetrace.divergence.edits.edit import Edit, Site, fixed, short
+
+_INSIDE, _OUTSIDE = "inside the root", "outside the root"
+
+
+def edit_norm(site: Site) -> Iterator[Edit]:
+    """The denominator, the numerator, and gain and bias in another order."""
+    if site.definition.function is spread:
+        yield from _spreads(site)
+    elif site.definition.function is normalise:
+        yield from _quotients(site)
+    elif site.definition.function is apply_gain:
+        gain, bias = (site.definition.operands[role].name for role in ("gain", "bias"))
+        changed = site.definition.with_operand("bias", change=lambda each: each * site.values(gain))
+        words = f"{short(bias)} is added before the product with {short(gain)}, and belongs after it."
+        yield fixed("normalisation", changed, words, 2)
+
+
+def _spreads(site: Site) -> Iterator[Edit]:
+    definition, eps = site.definition, site.definition.settings["eps"]
+    size = site.config.d_model
+    told = f"the variance is divided by N - 1 = {size - 1}; LayerNorm divides by N: use `unbiased=False`"
+    yield fixed("normalisation", definition.with_settings(correction=1), f"{told}.")
+    yield fixed(
+        "normalisation",
+        definition.with_settings(place=_OUTSIDE),
+        f"eps is added to the standard deviation; it belongs under the root, sqrt(var + {eps:g}).",
+    )
+    yield fixed(
+        "normalisation",
+        definition.with_settings(place=_OUTSIDE, correction=1),
+        f"{told}; and eps belongs under the root, sqrt(var + {eps:g}).",
+        2,
+    )
+    for other in (0.0, 1e-6, 1e-12, 1e-8, 1e-5, 1e-3):
+        if other != eps:
+            yield fixed("normalisation", definition.with_settings(eps=other), _eps(other, eps), 2)
+    yield Edit("normalisation", lambda c: definition.with_settings(eps=c), lambda c: _eps(c, eps), 3, (eps, 1e-2))
+    yield Edit(
+        "normalisation",
+        lambda c: definition.with_settings(eps=c, place=_OUTSIDE),
+        lambda c: f"{_round(c):g} is added to the standard deviation; eps belongs under the root, sqrt(var + {eps:g}).",
+        4,
+        (eps, 1e-2),
+    )
+    yield Edit(
+        "normalisation",
+        lambda c: definition.with_settings(eps=c, correction=1),
+        lambda c: f"{told}; and eps is {_round(c):g} instead of {eps:g}.",
+        4,
+        (eps, 1e-2),
+    )
+    yield fixed(
+        "normalisation",
+        definition.with_settings(centred=False),
+        "the spread is that of the stream itself, as in RMSNorm; LayerNorm takes the mean off first.",
+    )
+    yield fixed(
+        "normalisation",
+        definition.with_settings(place="without a root"),
+        "the stream is divided by its variance; LayerNorm divides by the root of it.",
+    )
+    quotient = site.values.definitions[definition.name.replace("hook_scale", "hook_normalized")]
+    for axis, word in ((1, "positions"), (0, "the batch")):
+        changed = definition.with_settings(axis=axis)
+        yield fixed("axis", changed, f"the variance is taken over axis {axis} ({word}) instead of axis -1 (d_model).")
+        both = (quotient.with_settings(axis=axis),)
+        words = f"mean and variance are taken over axis {axis} ({word}) instead of axis -1 (d_model)."
+        yield fixed("axis", changed, words, besides=both)
+    yield fixed(
+        "normalisation",
+        definition.with_settings(centred=False),
+        "this is RMSNorm, without the mean; LayerNorm takes the mean off first.",
+        besides=(quotient.with_settings(centred=False),),
+    )
+
+
+def _quotients(site: Site) -> Iterator[Edit]:
+    definition = site.definition
+    yield fixed(
+        "normalisation",
+        definition.with_settings(centred=False),
+        "the mean is not taken off before dividing by the spread.",
+    )
+    yield fixed(
+        "axis",
+        definition.with_settings(axis=1),
+        "the mean is taken over axis 1 (positions) instead of axis -1 (d_model).",
+    )
+
+
+def edit_whole(site: Site) -> Iterator[Edit]:
+    """One mean and one variance for all positions."""
+    if site.definition.function is not normalise:
+        return
+    definition, eps = site.definition, site.config.layer_norm_eps
+    changed = Definition(
+        definition.name,
+        definition.axes,
+        lambda x: (x - x.mean((-2, -1), keepdim=True)) / (x.var((-2, -1), keepdim=True, unbiased=False) + eps).sqrt(),
+        {"x": definition.operands["x"]},
+    )
+    yield fixed(
+        "axis", changed, "mean and variance are taken over positions too; LayerNorm takes each position alone.", 2
+    )
+
+
+def _eps(found: float, eps: float) -> str:
+    if found == 0:
+        return f"eps is missing, or as good as 0: sqrt(var + {eps:g})."
+    return f"eps is {_round(found):.3g}; GPT-2 has {eps:g}."
+
+
+def _round(number: float) -> float:
+    """To two digits, where that is what a person would have written."""
+    if number == 0 or not math.isfinite(number):
+        return number
+    near = float(f"{number:.1g}")
+    return near if math.isclose(near, number, rel_tol=0.02) else number

@@ -1,0 +1,123 @@
+"""A verdict as the report holds it: rows, the entries side by side, the statement that made the tensor."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import textwrap
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from shapetrace.divergence.alignment import Aligned, nearest
+from shapetrace.divergence.causes import Explainer
+from shapetrace.divergence.observation import Observation, Observed
+from shapetrace.divergence.tolerance import find_worst, visible_scores
+from shapetrace.divergence.verdict import Verdict
+from shapetrace.errors import ShapetraceError, suggest
+from shapetrace.recorder.source import read_source
+from shapetrace.report import Cause, Divergence, Entry, Pair, TensorRow
+from shapetrace.trace import split_source, write_source
+
+_SHOWN = 4
+
+
+def to_row(each: Aligned) -> TensorRow:
+    """The report's row of an activation."""
+    if each.seen is None:
+        return TensorRow(each.name, "", "", None)
+    return TensorRow(each.name, each.seen.name, write_source(each.seen.record.source), each.difference)
+
+
+def describe_verdict(verdict: Verdict, explainer: Explainer, run: Observation, limit: float) -> Divergence:
+    """The divergence with all that helps to look at it."""
+    each, seen = verdict.aligned, run.in_source(verdict.seen) if verdict.seen else None
+    if seen is None:
+        cause = verdict.cause or Cause("unknown", "Your model returns no tensor for it.")
+        return Divergence(TensorRow(each.name, "", "", None), cause, axes=each.definition.axes)
+    difference, arranged = nearest(seen.value, each.reference, limit, each.definition)
+    row = TensorRow(each.name, seen.name, write_source(seen.record.source), difference)
+    fits = arranged.shape == each.reference.shape
+    explained = explainer.cause_of(verdict.explanation) if verdict.explanation else None
+    cause = explained or verdict.cause or explainer.unexplained(each, arranged)
+    return Divergence(
+        row,
+        cause,
+        statement_at(seen),
+        tuple(seen.value.shape),
+        tuple(each.reference.shape),
+        each.definition.axes,
+        _entries(arranged, each.reference, _first(each.reference)) if fits else (),
+        _entries(arranged, each.reference, _worst(arranged, each, cause)) if fits else (),
+    )
+
+
+def describe_tensor(name: str, aligned: Mapping[str, Aligned], run: Observation, limit: float) -> Pair:
+    """A tensor of either side, by its name, beside its match; raises ShapetraceError where there is none.
+
+    `blocks.0.attn.q` is the reference's, `transformer.h.0.attn.q` may be yours.
+    """
+    for each in aligned.values():
+        if name in (each.name, each.name.replace("hook_", "")) or (each.seen is not None and name == each.seen.name):
+            return _pair(each, run, limit)
+    own = [each for each in run.tensors if each.name == name]
+    if not own:
+        known = [*(each.replace("hook_", "") for each in aligned), *(each.name for each in run.tensors)]
+        raise ShapetraceError(f"there is no tensor `{name}` on either side", suggest(name, dict.fromkeys(known)))
+    seen = own[-1]
+    row = TensorRow("", seen.name, write_source(seen.record.source), None)
+    return Pair(row, statement_at(seen), tuple(seen.value.shape), first=_own_entries(seen.value))
+
+
+def _pair(each: Aligned, run: Observation, limit: float) -> Pair:
+    reference = each.reference
+    if each.seen is None:
+        return Pair(TensorRow(each.name, "", "", None), "", (), tuple(reference.shape), each.definition.axes)
+    seen = run.in_source(each.seen)
+    difference, arranged = nearest(seen.value, reference, limit, each.definition)
+    fits = arranged.shape == reference.shape
+    return Pair(
+        TensorRow(each.name, seen.name, write_source(seen.record.source), difference),
+        statement_at(seen),
+        tuple(seen.value.shape),
+        tuple(reference.shape),
+        each.definition.axes,
+        _entries(arranged, reference, _first(reference)) if fits else (),
+        _entries(arranged, reference, _worst(arranged, each, Cause("unknown", ""))) if fits else (),
+    )
+
+
+def _own_entries(yours: Tensor) -> tuple[Entry, ...]:
+    """The first entries of a tensor that has no counterpart."""
+    places = [tuple(int(each) for each in place) for place in (yours == yours).nonzero()[:_SHOWN]]
+    return tuple(Entry(place, float(yours[place]), math.nan) for place in places)
+
+
+def statement_at(seen: Observed) -> str:
+    """The source text of the statement that bound a tensor, comments left out; "" where the file cannot be read."""
+    if not seen.record.source:
+        return ""
+    file, line = split_source(seen.record.source)
+    statement = read_source(file).statement_at(line)
+    lines = linecache.getlines(file)[statement.first - 1 : statement.last] or linecache.getlines(file)[line - 1 : line]
+    return textwrap.dedent("".join(lines)).rstrip()
+
+
+def _worst(yours: Tensor, each: Aligned, cause: Cause) -> list[tuple[int, ...]]:
+    """Of scores that are masked right, among those that are visible."""
+    if each.definition.tensor == "attn_scores" and cause.kind != "mask":
+        yours = torch.where(visible_scores(each.reference), yours, each.reference)
+    return find_worst(yours, each.reference, _SHOWN)
+
+
+def _first(reference: Tensor) -> list[tuple[int, ...]]:
+    """The first few entries that say something: in scores, of the last query, which sees every key."""
+    last = tuple(0 for _ in reference.shape[:-1])
+    if reference.ndim == 4 and not reference[last].isfinite().all():
+        last = (*last[:-1], reference.shape[-2] - 1)
+    return [(*last, column) for column in range(min(_SHOWN, reference.shape[-1]))]
+
+
+def _entries(yours: Tensor, reference: Tensor, places: list[tuple[int, ...]]) -> tuple[Entry, ...]:
+    return tuple(Entry(place, float(yours[place]), float(reference[place])) for place in places)
