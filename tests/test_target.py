@@ -159,6 +159,15 @@ def test_an_instance_whose_forward_is_a_function_on_it_is_run_itself(tmp_path):
     assert target.model is import_place(f"{tmp_path}/patched.py").net
 
 
+def test_a_file_that_was_edited_is_run_again(tmp_path):
+    file = tmp_path / "edited.py"
+    widths = []
+    for width in (2, 3):
+        file.write_text(f"from torch import nn\nnet = nn.Linear({width}, 1)\n")
+        widths.append(build_target(f"{file}:net").model.in_features)
+    assert widths == [2, 3]
+
+
 def test_the_folder_is_first_for_the_users_code_and_then_last(tmp_path):
     (tmp_path / "einops.py").write_text("")
     (tmp_path / "late_sibling.py").write_text("WIDTH = 7\n")

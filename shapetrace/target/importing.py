@@ -127,7 +127,8 @@ def _import_file(path: Path) -> ModuleType:
     if len(names) > 1 and getattr(sys.modules.get(name), "__file__", str(path)) == str(path):
         return importlib.import_module(name)
     # Not under the file's own name: another file, or a library, may be imported under it later in this process.
-    name = f"{_PREFIX}{zlib.crc32(str(path).encode())}"
+    # Nor twice under one name where it was edited in between.
+    name = f"{_PREFIX}{zlib.crc32(str(path).encode() + path.read_bytes())}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
