@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shapetrace.divergence import diff
 from shapetrace.divergence.keys import holding
-from shapetrace.divergence.observation import Observation, observe
+from shapetrace.divergence.observation import observe
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.reference import build_reference
 from shapetrace.report import Report
+from shapetrace.target import Target
 from shapetrace.trace import InputRecord, Trace
 from shapetrace.weights.seeded import WithoutInitialising
 
@@ -23,12 +25,23 @@ Pattern = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a diff is to tell, beside its verdict."""
+
+    rtol: float | None = None
+    tensor: str | None = None  # one tensor beside its match
+    inside: bool = False  # the run of ours too: its trace and its attention patterns
+    n_heads: int | None = None
+    weights_map: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TextDiff:
     """The report, and the run of ours that it tells of."""
 
     report: Report
-    trace: Trace
-    patterns: dict[str, tuple[Pattern, ...]]  # by module: the attention pattern of each head, (query, key)
+    trace: Trace | None = None
+    patterns: dict[str, tuple[Pattern, ...]] = field(default_factory=dict)  # by module, of each head: (query, key)
 
 
 def diff_text(
@@ -36,10 +49,10 @@ def diff_text(
     state: dict[str, Tensor],
     weights: str,
     given: InputRecord,
-    rtol: float | None = None,
+    wanted: Wanted,
     say: Callable[[str], None] = lambda step: None,
 ) -> TextDiff:
-    """Both sides with these weights, which are used up, on these tokens; they share what memory they can.
+    """The modular GPT-2 and the reference with these weights, which are used up; they share what memory they can.
 
     Raises ShapetraceError where no reference can be built.
     """
@@ -48,28 +61,41 @@ def diff_text(
     reference = build_reference(config, state, weights)
     with WithoutInitialising():
         model = Transformer(config).eval().to(dtype)
-    tokens = torch.tensor([given.ids])
     with holding(model, reference.state(), share=True):
-        report = diff(model, tokens, reference, rtol=rtol, say=say)
-        seen = observe(model, tokens)
-    return TextDiff(report, seen.trace, _patterns_in(seen))
+        return _diff(model, given, wanted, reference=reference, say=say)
 
 
-def diff_model(
-    model: nn.Module,
+def diff_target(
+    target: Target,
     given: InputRecord,
+    wanted: Wanted,
     seed: int = 0,
-    rtol: float | None = None,
     say: Callable[[str], None] = lambda step: None,
 ) -> TextDiff:
-    """A model of the user's beside a reference of its size, which lends it weights drawn from the seed.
+    """Any model beside a reference of its size: on its own weights where they are trained, else on random ones.
 
     Raises ShapetraceError where no reference can be built for it.
     """
+    own = target.weights if target.are_trained else ""
+    return _diff(target.model, given, wanted, seed=seed, own=own, say=say)
+
+
+def _diff(model: nn.Module, given: InputRecord, wanted: Wanted, **how: Any) -> TextDiff:
     tokens = torch.tensor([given.ids])
-    report = diff(model, tokens, seed=seed, rtol=rtol, say=say)
+    report = diff(
+        model,
+        tokens,
+        rtol=wanted.rtol,
+        tensor=wanted.tensor,
+        n_heads=wanted.n_heads,
+        weights_map=wanted.weights_map,
+        **how,
+    )
+    if not wanted.inside:
+        return TextDiff(report)
     seen = observe(model, tokens)
-    return TextDiff(report, seen.trace, _patterns_in(seen))
+    patterns = {each.module: _heads(each.value) for each in seen.tensors if each.record.name in _PATTERNS}
+    return TextDiff(report, seen.trace, patterns)
 
 
 def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | None:
@@ -83,10 +109,6 @@ def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | Non
     if not 0 <= head < len(heads):
         raise ShapetraceError(f"{module} has {len(heads)} heads, 0 to {len(heads) - 1}, and no head {head}")
     return heads[head]
-
-
-def _patterns_in(seen: Observation) -> dict[str, tuple[Pattern, ...]]:
-    return {each.module: _heads(each.value) for each in seen.tensors if each.record.name in _PATTERNS}
 
 
 def _heads(pattern: Tensor) -> tuple[Pattern, ...]:

@@ -41,7 +41,7 @@ def test_the_command():
 def test_the_command_as_json():
     plain = json.loads(run("--json").stdout)
     assert list(plain) == [
-        *("reference", "weights", "state_dict", "modules", "tensors", "logits", "first_divergence"),
+        *("reference", "weights", "layout", "state_dict", "modules", "tensors", "logits", "first_divergence"),
         *("remarks", "predictions", "ok"),
     ]
     assert plain["modules"][0] == {
@@ -85,7 +85,6 @@ def test_one_module():
         (["--module", "blocks.9"], "error: no module `blocks.9` in this model"),
         (["--module", "blocks.1.attn", "--head", "5"], "error: blocks.1.attn has 5 heads, 0 to 4, and no head 5"),
         (["--module", "blocks.1.mlp", "--head", "0"], "error: blocks.1.mlp has no attention pattern"),
-        (["--module", "blocks"], "error: no module `blocks` in this model"),
         (["--head", "0"], "Usage: main diff [OPTIONS] [TEXT]"),
         (["--rtol", "nan"], "Usage: main diff [OPTIONS] [TEXT]"),
         (["--rtol", "-1"], "Usage: main diff [OPTIONS] [TEXT]"),

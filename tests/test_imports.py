@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "comparison": {"folding", "pairing", "trace"},
     "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
-    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "trace", "weights"},
+    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "trace", "weights"},
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def printed_by(command):
     words = shlex.split(command)
     assert words[0] == "shapetrace"
     result = CliRunner().invoke(main, words[1:])
-    shows_a_failure = words[1] == "compare" or "✗" in result.stdout
+    shows_a_failure = words[1] == "compare" or "✗" in result.stdout or "First divergence" in result.stdout
     assert result.exit_code == (1 if shows_a_failure else 0), result.output
     return "\n".join(line.rstrip() for line in result.stdout.splitlines())
 
@@ -35,6 +36,7 @@ def in_a_folder_with_the_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = blocks("python")
     (tmp_path / "example.py").write_text(example)
+    shutil.copytree(Path(__file__).parent / "models", tmp_path / "tests" / "models")
 
 
 @pytest.fixture

@@ -38,6 +38,14 @@ from shapetrace.cli.options import (
 @rtol_option
 @click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
 @click.option("--head", type=int, help="The head whose pattern `--module` shows; 0 if not given.")
+@click.option("--tensor", metavar="NAME", help="Only this tensor, of either side, beside its match: blocks.0.attn.q.")
+@click.option("--n-heads", type=click.IntRange(min=1), help="Attention heads, where the model does not tell.")
+@click.option(
+    "--weights-map",
+    type=click.Path(),
+    metavar="FILE.yaml",
+    help="For a layout of your own: your key to TransformerLens' name, a line each.",
+)
 @expand_option
 @svg_option
 @html_option
@@ -56,18 +64,25 @@ def diff(
     rtol: float | None,
     module: str | None,
     head: int | None,
+    tensor: str | None,
+    n_heads: int | None,
+    weights_map: str | None,
     expand: bool,
     svg: str | None,
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Compare every module with transformer_lens on TEXT.
+    """Compare with transformer_lens on TEXT: what is wrong first, and why.
 
-    Without TEXT it runs on "The cat sat on the mat".
-    Exits with 0 where everything matches, with 1 where something differs or a parameter got no weights.
+    Without TEXT it runs on "The cat sat on the mat". A model of your own may keep its weights in TransformerLens'
+    layout, Hugging Face's, nanoGPT's or the common textbook's; both sides get the same random ones, or your own where
+    `--weights` names a file.
+    Exits with 0 where the logits agree, with 1 where something is wrong or a parameter got no weights.
 
     \b
     shapetrace diff "The cat sat on the mat"
+    shapetrace diff --model 'model.py:GPT(GPTConfig(n_layer=2))'
+    shapetrace diff --model model.py:GPT --tensor blocks.0.attn.q
     shapetrace diff --module blocks.0.attn --head 3
     shapetrace diff --dtype float64 --set n_layers=2
     """
@@ -76,20 +91,19 @@ def diff(
     import torch
 
     from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
-    from shapetrace.divergence.sizes import config_of
     from shapetrace.errors import ShapetraceError
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
-    from shapetrace.reference.reference import module_paths
+    from shapetrace.recorder.paths import name_modules
     from shapetrace.render.page import render_report_page
-    from shapetrace.render.report import render_module, render_report
+    from shapetrace.render.report import render_asked, render_module, render_report
     from shapetrace.report import narrow, to_plain
     from shapetrace.running import prepare
     from shapetrace.selection import find_path
     from shapetrace.store import check_writable, write_text
     from shapetrace.target import find_source
     from shapetrace.target.built_in import BuiltIn
-    from shapetrace.text_diff import diff_model, diff_text, pattern_of
+    from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
     for path in (svg, html):
         if path is not None:
@@ -102,23 +116,28 @@ def diff(
         raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
     if head is not None and module is None:
         raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
+    if tensor is not None and module is not None:
+        raise click.UsageError("--tensor and --module are two things to look at: one of them at a time")
+    wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map)
     if module is not None:
-        find_path(module, module_paths(config_of(target.model).n_layers))
-    with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance:
+        find_path(module, list(name_modules(target.model)))
+    with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():
         if isinstance(source, BuiltIn):
             state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
         else:
-            with running_user_code():
-                target = source.complete(target, weights, seed, note, advance)
+            target = source.complete(target, weights, seed, note, advance)
+            target.model.to(getattr(torch, dtype))
     with steps() as say, running_user_code():
         if isinstance(source, BuiltIn):
-            result = diff_text(source.config, state, origin, given, rtol, say)
+            result = diff_text(source.config, state, origin, given, wanted, say)
         else:
-            result = diff_model(target.model.to(getattr(torch, dtype)), given, seed, rtol, say)
+            result = diff_target(target, given, wanted, seed, say)
     report = narrow(result.report, module) if module is not None else result.report
     if html is not None:
         write_text(html, render_report_page(report))
-    if module is not None:
+    if tensor is not None:
+        screen = render_asked(report)
+    elif module is not None and result.trace is not None:
         pattern = pattern_of(result, module, head)
         screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
     else:
