@@ -141,6 +141,7 @@ def test_one_key_renamed(reference):
     report = diff_of(model_with(rename), reference)
     assert report.keys.missing == ("blocks.1.mlp.W_ln",)
     assert "blocks.1.mlp.W_in" in report.keys.unexpected
+    assert report.keys.suggestions == ("`blocks.1.mlp.W_ln`: did you mean `W_in`?",)
     assert first_of(report)[0::3] == ("blocks.1.mlp.hook_pre", "weights")
     assert report.first_divergence.cause.detail == (
         "`blocks.1.mlp.W_ln` was never loaded: the reference has no tensor of that name, but `blocks.1.mlp.W_in`."
@@ -205,15 +206,15 @@ class NanMLP(MLP):
 
 
 @pytest.mark.parametrize(
-    ("path", "module", "first", "modules", "kind"),
+    ("path", "module", "first", "kind", "modules"),
     [
-        ("blocks.1.mlp", ExactGelu, "blocks.1.mlp.hook_post", ["blocks.1.mlp", "blocks.1"], "nonlinearity"),
-        ("blocks.2.ln2", UnbiasedNorm, "blocks.2.ln2.hook_scale", ["blocks.2.ln2", "blocks.2"], "normalisation"),
-        ("ln_final", UnbiasedNorm, "ln_final.hook_scale", ["ln_final"], "normalisation"),
-        ("blocks.0.mlp", NanMLP, "blocks.0.hook_mlp_out", ["blocks.0.mlp", "blocks.0"], "unknown"),
+        ("blocks.1.mlp", ExactGelu, "blocks.1.mlp.hook_post", "nonlinearity", ["blocks.1.mlp", "blocks.1"]),
+        ("blocks.2.ln2", UnbiasedNorm, "blocks.2.ln2.hook_scale", "normalisation", ["blocks.2.ln2", "blocks.2"]),
+        ("ln_final", UnbiasedNorm, "ln_final.hook_scale", "normalisation", ["ln_final"]),
+        ("blocks.0.mlp", NanMLP, "blocks.0.hook_mlp_out", "unknown", ["blocks.0.mlp", "blocks.0"]),
     ],
 )
-def test_one_module_broken(path, module, first, modules, kind, reference):
+def test_one_module_broken(path, module, first, kind, modules, reference):
     def change(model):
         model.set_submodule(path, module(TINY))
 
@@ -231,7 +232,7 @@ def test_a_missing_key_bias_shows_in_no_output(reference):
     report = diff_of(model_with(change), reference)
     assert wrong_in(report) == ([], ["blocks.1.attn.hook_k", "blocks.1.attn.hook_attn_scores"])
     assert report.same_argmax
-    assert not report.ok
+    assert report.first_divergence is None
 
 
 def test_a_finite_mask_is_a_remark(reference):
@@ -328,17 +329,26 @@ class ForgetsBias(Transformer):
         return self.ln_final(residual) @ self.unembed.W_U
 
 
-@pytest.mark.parametrize("broken", [Doubled, Centred, ReturnsNothing, RunsNoModule, ForgetsBias])
-def test_logits_that_are_wrong_though_no_tensor_is(broken, reference):
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        (Doubled, "scale"),
+        (Centred, "nonlinearity"),
+        (ReturnsNothing, "unknown"),
+        (RunsNoModule, "unknown"),
+        (ForgetsBias, "missing-term"),
+    ],
+)
+def test_logits_that_are_wrong_though_no_tensor_is(broken, kind, reference):
     report = diff_of(broken(TINY).eval(), reference)
     assert not report.ok
-    assert report.first_divergence.row.reference == "unembed.hook_out"
+    assert (report.first_divergence.row.reference, report.first_divergence.cause.kind) == ("unembed.hook_out", kind)
     assert to_plain(report)["first_divergence"]["module"] == "unembed"
 
 
 def test_logits_of_the_last_position_only(reference):
     report = diff_of(LastOnly(TINY).eval(), reference)
-    assert (report.ok, report.first_divergence) == (True, None)
+    assert (report.ok, report.first_divergence, report.same_argmax) == (True, None, True)
 
 
 class LossAndLogits(Transformer):
@@ -366,7 +376,8 @@ def test_a_constant_of_yours_is_not_mended_by_loading(reference):
 
     report = diff_of(model_with(change), reference)
     assert first_of(report)[0::3] == ("blocks.1.attn.hook_attn_scores", "mask")
-    assert report.remarks == ()
+    detail = "Future cells hold -1 instead of -inf, and so they still receive attention."
+    assert (report.first_divergence.cause.detail, report.remarks) == (detail, ())
 
 
 def test_a_mask_of_yours_is_no_parameter(reference):
@@ -453,8 +464,8 @@ def test_a_module_that_wants_more_than_the_references_input(reference):
         model.blocks[0] = PassesTwo(TINY)
 
     report = diff_of(model_with(change), reference)
-    assert report.ok
-    assert report.remarks == ()  # what else it was given is given to it again
+    assert (report.ok, report.remarks) == (True, ())
+    assert "blocks.0.attn" in [row.module for row in report.modules if row.mode == "isolated"]
 
 
 class WritesToItsWeights(SmallPositions):

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from shapetrace.divergence.alignment import MATCHED, Aligned
 from shapetrace.divergence.arrangements import arrangements
-from shapetrace.divergence.definitions import Definition, look_up, score
+from shapetrace.divergence.definitions import Definition, score
 from shapetrace.divergence.edits import Edit, Site, edits_at
-from shapetrace.divergence.edits.masks import read_visible
 from shapetrace.divergence.edits.precision import narrow_dtype
-from shapetrace.divergence.edits.tables import read_rows
 from shapetrace.divergence.fitting import Fit, distance, fit
 from shapetrace.divergence.flow import ancestors, readers_of
 from shapetrace.divergence.observation import Observed
@@ -64,12 +62,14 @@ class Explainer:
         )
         self.limit = min(limit, max(20 * worst, limit / 25))
 
-    def explain(self, name: str, open_names: Sequence[str]) -> Explanation | None:
+    def explain(self, name: str, open_names: Sequence[str], after: Sequence[Explanation] = ()) -> Explanation | None:
         """The cheapest edit that gives a tensor of yours that may stand for the activation.
 
         One that what is computed from it confirms comes before a cheaper one that it does not. An edit of what the
-        activation comes from, not seen itself, costs one more.
+        activation comes from, not seen itself, costs one more. `after` are explanations that hold already: of two
+        mistakes in a row, the second shows only where the first is made too.
         """
+        base = {key: value for each in after for key, value in each.fit.definitions.items()}
         target = self._aligned[name]
         places = [name, *ancestors(name, self._values.definitions, set(open_names))][: _FURTHEST + 1]
         trials = [
@@ -81,9 +81,9 @@ class Explainer:
         found: list[tuple[int, int, float, Explanation]] = []
         for cost, group in groupby(sorted(trials, key=lambda each: each[:3]), key=lambda each: each[0]):
             for _, _, _, edit, seen in group:
-                each = self._try(edit, target, seen.value)
+                each = self._try(edit, target, seen.value, base)
                 if each is not None:
-                    confirmed = self._confirm(each.definitions, name, seen)
+                    confirmed = self._confirm({**base, **each.definitions}, name, seen)
                     found.append((-confirmed, cost, each.left_over, Explanation(target, seen, each, confirmed)))
             if any(each[3].confirmed == STRONGLY for each in found):
                 break
@@ -98,25 +98,17 @@ class Explainer:
         return self._gap(edited, target, values) <= 20 * self.limit
 
     def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
-        definition = self._values.definitions[place]
-        visible = rows = None
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
-        if (
-            arranged is not None
-            and definition.function is score
-            and target.definition.tensor in ("attn_scores", "pattern")
-        ):
-            visible = read_visible(target.definition.tensor, arranged.double())
-        if arranged is not None and definition.function is look_up and place == target.name:
-            rows = read_rows(arranged.double(), self._values(definition.operands["table"].name))
-        return edits_at(Site(definition, self._values, self._config, self._zero, self._unloaded), visible, rows)
+        yours = None if arranged is None else arranged.double()
+        definition = self._values.definitions[place]
+        return edits_at(Site(definition, self._values, self._config, self._zero, self._unloaded, yours, target.name))
 
-    def _try(self, edit: Edit, target: Aligned, yours: Tensor) -> Fit | None:
+    def _try(self, edit: Edit, target: Aligned, yours: Tensor, base: Mapping[str, Definition]) -> Fit | None:
         try:
-            each = fit(edit, target.definition, yours, self._values, self.limit)
+            each = fit(edit, target.definition, yours, self._values, self.limit, base)
         except (RuntimeError, IndexError):  # an edit that these shapes do not allow
             return None
-        is_idle = each is not None and self._gap(each.definitions, target, [target.reference]) <= self.limit
+        is_idle = each is not None and self._gap({**base, **each.definitions}, target, [target.reference]) <= self.limit
         return None if is_idle else each
 
     def _gap(self, edited: Mapping[str, Definition], target: Aligned, values: Sequence[Tensor]) -> float:
@@ -191,6 +183,16 @@ class Explainer:
             at if at != found.aligned.name else None,
         )
 
+    def same_as(self, aligned: Aligned) -> str:
+        """The activation, another one, that has the values of what stands beside this one; "" where none has."""
+        if aligned.yours is None:
+            return ""
+        for name, each in self._aligned.items():
+            alike = name != aligned.name and each.definition.axes == aligned.definition.axes
+            if alike and self._gap({}, each, [aligned.yours]) <= 20 * self.limit:
+                return name
+        return ""
+
     def unexplained(self, aligned: Aligned, yours: Tensor) -> Cause:
         """What can be said without an edit: a parameter that was never loaded, rounding, or the plain figures."""
         for name in aligned.definition.reads():
@@ -198,7 +200,9 @@ class Explainer:
                 return Cause("weights", self._unloaded[name])
         reference = aligned.reference
         if yours.shape != reference.shape:
-            return Cause("unknown", f"Its shape is {tuple(yours.shape)}, the reference's is {tuple(reference.shape)}.")
+            told = f"Its shape is {tuple(yours.shape)}, the reference's is {tuple(reference.shape)}."
+            longer = aligned.name == "hook_embed" and yours.ndim == reference.ndim
+            return Cause("unknown", told + (" Are the token ids those that were given?" if longer else ""))
         dtype = narrow_dtype(yours, reference)
         if dtype:
             return Cause("precision", f"Yours has the precision of {dtype}: it differs by its rounding only.")

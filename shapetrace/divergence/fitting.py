@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,11 +34,16 @@ class Fit:
         return self.edit.definitions(self.number)
 
 
-def fit(edit: Edit, target: Definition, yours: Tensor, values: Values, limit: float) -> Fit | None:
-    """The edit with the number that gives yours; None where none leaves rounding only."""
+def fit(
+    edit: Edit, target: Definition, yours: Tensor, values: Values, limit: float, base: Mapping[str, Definition]
+) -> Fit | None:
+    """The edit with the number that gives yours; None where none leaves rounding only.
+
+    base: definitions that are taken to be edited already.
+    """
 
     def replay(number: float) -> Tensor:
-        return values.replay(edit.definitions(number), target.name)
+        return values.replay({**base, **edit.definitions(number)}, target.name)
 
     for start in edit.starts or (0.0,):
         for number in _numbers(edit, start, replay, target, yours):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +32,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a module was called with, the last time; not copied."""
+    """What a module was called with, the last time: copies, for a cache among it goes on to change."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -101,7 +102,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
 
     def keep_input(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            calls[path] = Call(args, kwargs)
+            calls[path] = Call(_copied(args), _copied(kwargs))
             keep_first(path, (*args, *kwargs.values()), "input", given)
 
         return hook
@@ -123,6 +124,13 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     containers = (path for path, each in model.named_modules() if type(each).forward is nn.Module.forward)
     tensors = [observed for _, observed in seen]
     return Observation(trace, output, tensors, given, returned, calls, frozenset(containers))
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a class of the user's raises
+        return value
 
 
 def _unnamed(role: str, tensor: Tensor) -> TensorRecord:

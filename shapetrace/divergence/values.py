@@ -12,6 +12,7 @@ from shapetrace.divergence.definitions import POSITIONS, TOKENS, Definition
 
 # A parameter larger than this is converted each time it is asked for, and not kept.
 _KEPT_ENTRIES = 4_000_000
+KNOWN = "known "  # before a name: the reference's own value, also where a definition of that name is edited
 OWN = "yours "  # before the name of a parameter: what your model holds in its place
 
 
@@ -44,6 +45,7 @@ class Values:
         }
 
     def __call__(self, name: str) -> Tensor:
+        name = name.removeprefix(KNOWN)
         if name in self._kept:
             return self._kept[name]
         given = self._own if name.startswith(OWN) else self._given

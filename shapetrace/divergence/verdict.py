@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shapetrace.divergence.alignment import DIFFERS, Aligned
 from shapetrace.divergence.causes import STRONGLY, Explainer, Explanation
@@ -36,58 +36,79 @@ def find_first(
     or returned is certain, and ends the search. An activation that matches, and whose name was then bound to something
     else, is looked at where what is computed from it is wrong.
     """
-    seen_wrong: list[Aligned] = []
-    explained: list[Explanation] = []
-    pending: list[Explanation] = []  # each right by itself; what comes next may take several of them together
-    certain: Verdict | None = None
-    misshapen: Aligned | None = None  # it has the name, and a shape that it cannot have
+    evidence = _Evidence()
     further = _FURTHER
     for name, each in aligned.items():
         rebound = each.later is not None and any(reader in open_names for reader in readers.get(name, ()))
         if not rebound and (name not in open_names or not each.candidates):
             continue
-        if certain is None and pending and explainer.agree_on(pending, name):
-            certain = Verdict(pending[0].aligned, pending[0].seen, pending[0])
         explanation = explainer.explain(name, open_names)
         if explanation is not None and explanation.confirmed == STRONGLY:
             return Verdict(each, explanation.seen, explanation)
-        carrier = explainer.carrier(name) if certain is None else None
-        if carrier is not None:
-            is_explained = explanation is not None and explanation.seen is carrier
-            certain = Verdict(each, carrier, explanation if is_explained else None)
-        if certain is not None:
+        if evidence.certain is None:
+            evidence.weigh(each, rebound, explanation, explainer, open_names)
+        else:
             # What is wrong is known; that a later tensor is, and this one on the way to it, would be told strongly.
             further -= 1
-            if each.is_placed or not further:
-                break
-            continue
-        if each.state == DIFFERS and not each.fits and misshapen is None:
-            misshapen = each
-        if explanation is not None:
-            pending.append(explanation)
-        if rebound and not each.is_placed:
-            continue
-        if explanation is not None:
-            explained.append(explanation)
-        if rebound or each.state == DIFFERS:
-            seen_wrong.append(each)
-        if each.is_placed:
+        if each.is_placed or not further:
             break
-    if misshapen is not None and (certain is None or certain.explanation is None):
-        return Verdict(misshapen, misshapen.seen)
-    return certain or _likeliest(pending, explained, seen_wrong) or _no_logits(aligned, open_names)
+    return evidence.verdict() or _no_logits(aligned, open_names)
 
 
-def _likeliest(
-    pending: Sequence[Explanation], explained: Sequence[Explanation], seen_wrong: Sequence[Aligned]
-) -> Verdict | None:
-    """Where nothing is certain: what some later tensor confirms, then what is in its place or has the name."""
-    for best in (*(each for each in pending if each.confirmed), *explained):
-        if best.confirmed or best.aligned in seen_wrong:
-            return Verdict(best.aligned, best.seen, best)
-    return next((Verdict(first, first.later or first.seen) for first in seen_wrong), None)
+@dataclass(slots=True)
+class _Evidence:
+    """What was found out as long as no explanation is beyond doubt."""
+
+    certain: Verdict | None = None
+    misshapen: Aligned | None = None  # it has the name, and a shape that it cannot have
+    explained: list[Explanation] = field(default_factory=list)
+    seen_wrong: list[Aligned] = field(default_factory=list)
+
+    def weigh(
+        self,
+        each: Aligned,
+        rebound: bool,
+        explanation: Explanation | None,
+        explainer: Explainer,
+        open_names: Sequence[str],
+    ) -> None:
+        """Take in one more activation that may be the first wrong one."""
+        if self.explained:
+            # Each explanation is right by itself: what comes next may take several of them together, or one after them.
+            second = explainer.explain(each.name, open_names, self.explained)
+            follows = second is not None and second.confirmed == STRONGLY
+            if follows or explainer.agree_on(self.explained, each.name):
+                self.certain = _verdict_of(self.explained[0])
+                return
+        carrier = explainer.carrier(each.name)
+        if carrier is not None:
+            is_explained = explanation is not None and explanation.seen is carrier
+            self.certain = Verdict(each, carrier, explanation if is_explained else None)
+            return
+        if each.state == DIFFERS and not each.fits and self.misshapen is None:
+            self.misshapen = each
+        if explanation is not None:
+            self.explained.append(explanation)
+        if each.is_placed or (each.state == DIFFERS and not rebound):
+            self.seen_wrong.append(each)
+
+    def verdict(self) -> Verdict | None:
+        """What is certain; else what some later tensor confirms; else what is in its place or has the name."""
+        if self.misshapen is not None and (self.certain is None or self.certain.explanation is None):
+            return Verdict(self.misshapen, self.misshapen.seen)
+        if self.certain is not None:
+            return self.certain
+        for best in sorted(self.explained, key=lambda each: -min(each.confirmed, 1)):
+            if best.confirmed or best.aligned in self.seen_wrong:
+                return _verdict_of(best)
+        return next((Verdict(first, first.later or first.seen) for first in self.seen_wrong), None)
+
+
+def _verdict_of(explanation: Explanation) -> Verdict:
+    return Verdict(explanation.aligned, explanation.seen, explanation)
 
 
 def _no_logits(aligned: Mapping[str, Aligned], open_names: Sequence[str]) -> Verdict | None:
+    """The logits, where they are wrong and nothing of yours stands for them."""
     logits = [*aligned.values()][-1]
     return Verdict(logits, None) if logits.name in open_names else None

@@ -106,7 +106,7 @@ def _head(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(Text("reference", "note"), report.reference)
     same = "" if report.keys.different else ", the same on both sides"
-    layout = f"; yours in {report.layout} layout" if report.layout else ""
+    layout = f"; yours in {report.layout} layout" if report.layout not in ("", "TransformerLens") else ""
     grid.add_row(Text("weights", "note"), f"{report.weights}{same}{layout}")
     keys = report.keys
     counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from shapetrace.divergence.edits.edit import Edit, Site
-from shapetrace.divergence.edits.functions import edit_extra_function, edit_function, edit_softmax
+from shapetrace.divergence.edits.functions import (
+    edit_extra_function,
+    edit_function,
+    edit_softmax,
+    edit_some_function,
+)
 from shapetrace.divergence.edits.masks import edit_batch_axis, edit_divisor, edit_heads, edit_late_mask, edit_mask
-from shapetrace.divergence.edits.norms import edit_norm, edit_whole
+from shapetrace.divergence.edits.norms import edit_extra_norm, edit_norm, edit_whole
 from shapetrace.divergence.edits.operands import (
     edit_equal,
     edit_layer,
@@ -21,12 +24,15 @@ from shapetrace.divergence.edits.operands import (
 )
 from shapetrace.divergence.edits.order import edit_order, edit_order_of_heads, edit_order_of_operands
 from shapetrace.divergence.edits.precision import edit_precision
+from shapetrace.divergence.edits.slices import edit_fused_order, edit_slices
 from shapetrace.divergence.edits.tables import edit_rows
 from shapetrace.divergence.edits.terms import edit_extra_terms, edit_factor, edit_terms
 
 __all__ = ["Edit", "Site", "edits_at"]
 
 _FAMILIES = (
+    edit_mask,
+    edit_rows,
     edit_function,
     edit_norm,
     edit_softmax,
@@ -48,14 +54,16 @@ _FAMILIES = (
     edit_factor,
     edit_extra_terms,
     edit_order,
+    edit_slices,
+    edit_fused_order,
+    edit_extra_norm,
     edit_extra_function,
+    edit_some_function,
     edit_precision,
 )
 
 
-def edits_at(site: Site, visible: Tensor | None = None, rows: Tensor | None = None) -> Iterator[Edit]:
-    """Every edit of the site's definition; `visible` and `rows` are what your own tensor shows of its mask or table."""
-    yield from edit_mask(site, visible)
-    yield from edit_rows(site, rows)
+def edits_at(site: Site) -> Iterator[Edit]:
+    """Every edit of the site's definition."""
     for family in _FAMILIES:
         yield from family(site)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.values import Values
 from shapetrace.gpt2.config import Config
@@ -36,6 +38,14 @@ class Site:
     config: Config
     zero: frozenset[str] = frozenset()  # parameters that are 0 on purpose: to leave them out changes nothing
     unloaded: Mapping[str, str] = field(default_factory=dict)  # by parameter: why yours holds something else
+    # Your tensor that is to be explained, in the axes of the activation that it stands for, and which one that is.
+    yours: Tensor | None = None
+    target: str = ""
+
+    @property
+    def is_target(self) -> bool:
+        """Whether yours stands for the definition's own activation, and not for one that comes of it."""
+        return self.yours is not None and self.target == self.definition.name
 
     @property
     def layer(self) -> str:

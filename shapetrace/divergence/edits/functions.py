@@ -43,7 +43,7 @@ _IN_PLACE_OF_SOFTMAX: dict[str, Change] = {
     "ReLU": torch.relu,
     "exp, without dividing by the sum of the row": torch.exp,
     "log_softmax": lambda x: x.log_softmax(-1),
-    "a softmax that overflows: take the largest score of each row off before exp": lambda x: _overflowing(x),
+    "an exp that overflows (take the largest score of each row off before it)": lambda x: _overflowing(x),
     "the softmax, twice": lambda x: x.softmax(-1).softmax(-1),
 }
 
@@ -63,6 +63,25 @@ def edit_function(site: Site) -> Iterator[Edit]:
     yield fixed("nonlinearity", twice, "GELU is applied twice.")
     for words, make, start in _WITH_A_NUMBER:
         yield _with_a_number(definition, words, make, start)
+
+
+def edit_some_function(site: Site) -> Iterator[Edit]:
+    """Another function that is in no table: each entry of yours hangs on the one entry of `pre` alone."""
+    if site.definition.function is not activate or not site.is_target or site.yours is None:
+        return
+    shown = site.yours
+    pre, yours = site.values(site.definition.operands["x"].name).flatten(), shown.flatten()
+    order = pre.argsort()
+    x, y = pre[order], yours[order]
+    # Each entry laid on the line between its neighbours; at the ends they are too far away to tell.
+    part = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2]).clamp_min(1e-12)
+    missed = (y[:-2] + part * (y[2:] - y[:-2]) - y[1:-1]).abs()
+    if float(missed.quantile(0.9)) < 2e-4 * float(y.abs().max()) and float(missed.max()) < 0.05 * float(y.abs().max()):
+        at = [int((x - point).abs().argmin()) for point in (-1.0, 0.0, 1.0)]
+        points = ", ".join(f"{_plain(x[each], 2)} to {_plain(y[each], 3)}" for each in at)
+        words = f"`post` is another function of each entry of `pre`, taking {points}: GPT-2 has the tanh form of GELU."
+        changed = Definition(site.definition.name, site.definition.axes, lambda x: shown, site.definition.operands)
+        yield fixed("nonlinearity", changed, words, 5)
 
 
 def edit_extra_function(site: Site) -> Iterator[Edit]:
@@ -110,6 +129,10 @@ def edit_softmax(site: Site) -> Iterator[Edit]:
     words = "the scores stand in for the pattern: the softmax is missing."
     yield fixed("nonlinearity", _of_scores(definition, lambda scores: scores), words)
     yield fixed("nonlinearity", _of_scores(definition, lambda x: x.masked_fill(x.isinf(), 0)), words)
+
+
+def _plain(entry: Tensor, digits: int) -> str:
+    return f"{round(float(entry), digits) + 0.0:.{digits}f}"  # never -0
 
 
 def _with_a_number(definition: Definition, words: str, make: Callable[[float], Change], start: float) -> Edit:

@@ -23,7 +23,7 @@ def edit_divisor(site: Site) -> Iterator[Edit]:
     yield Edit("scale", lambda c: definition.with_settings(factor=c * factor), lambda c: _divisor(site, c), 1, starts)
 
 
-def edit_mask(site: Site, seen: Tensor | None = None) -> Iterator[Edit]:
+def edit_mask(site: Site) -> Iterator[Edit]:
     """Another set of visible keys: a common mistake's, or what is read off your own tensor."""
     definition = site.definition
     if definition.function is not score:
@@ -46,6 +46,7 @@ def edit_mask(site: Site, seen: Tensor | None = None) -> Iterator[Edit]:
         yield fixed("mask", definition.with_settings(visible=visible), words)
         if not visible.any(-1).all():  # a row that sees nothing is nan, but where hidden is a finite number
             yield fixed("mask", definition.with_settings(visible=visible, hidden=-1e9), words)
+    seen = _read_visible(site)
     if seen is not None:
         yield fixed("mask", definition.with_settings(visible=seen), _describe(seen, right), 2)
     yield Edit(
@@ -132,11 +133,12 @@ def edit_late_mask(site: Site) -> Iterator[Edit]:
     yield fixed("mask", Definition(definition.name, definition.axes, no_mask, scores.operands), words, 1)
 
 
-def read_visible(tensor: str, yours: Tensor) -> Tensor | None:
+def _read_visible(site: Site) -> Tensor | None:
     """Which cells your own scores or pattern leave open; None for another tensor."""
-    if tensor == "pattern":
+    yours = site.yours
+    if yours is not None and site.target.endswith("hook_pattern"):
         return torch.gt(yours, 0)
-    if tensor == "attn_scores":
+    if yours is not None and site.is_target:
         finite = yours.masked_fill(~yours.isfinite(), -math.inf)
         return torch.gt(finite, finite.amax((-1, -2), keepdim=True).clamp_min(-1e3) - 1e3)
     return None

@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shapetrace.divergence.definitions import Definition, apply_gain, normalise, spread
-from shapetrace.divergence.edits.edit import Edit, Site, fixed, short
+from torch import Tensor
 
+from shapetrace.divergence.definitions import Change, Definition, apply_gain, normalise, spread
+from shapetrace.divergence.edits.edit import Edit, Site, fixed, layer_of, short
+
+_OTHER_MEASURES: dict[str, Change] = {
+    "the stream is divided by its length": lambda x: x.norm(dim=-1, keepdim=True),
+    "the stream is divided by the length of what is left without the mean": lambda x: (
+        x - x.mean(-1, keepdim=True)
+    ).norm(dim=-1, keepdim=True),
+    "the stream is divided by its range": lambda x: x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True),
+}
 _INSIDE, _OUTSIDE = "inside the root", "outside the root"
 
 
@@ -22,6 +31,27 @@ def edit_norm(site: Site) -> Iterator[Edit]:
         changed = site.definition.with_operand("bias", change=lambda each: each * site.values(gain))
         words = f"{short(bias)} is added before the product with {short(gain)}, and belongs after it."
         yield fixed("normalisation", changed, words, 2)
+
+
+def edit_extra_norm(site: Site) -> Iterator[Edit]:
+    """A LayerNorm where none belongs."""
+    definition = site.definition
+    if definition.axes != "b p m" or definition.function is normalise:
+        return
+    for gain in site.values.names():
+        bias = gain[:-1] + "b"
+        if gain.endswith(".w") and bias in site.values and layer_of(gain) in (site.layer, "ln_final"):
+            norm = short(gain).strip("`").removesuffix(".w")
+            words = f"{short(definition.name)} goes through `{norm}`, which does not belong there."
+            yield fixed("normalisation", definition.followed_by(_through(site, gain, bias)), words, 3)
+
+
+def _through(site: Site, gain: str, bias: str) -> Change:
+    def norm(x: Tensor) -> Tensor:
+        scale = spread(x, eps=site.config.layer_norm_eps)
+        return apply_gain(normalise(x, scale), site.values(gain), site.values(bias))
+
+    return norm
 
 
 def _spreads(site: Site) -> Iterator[Edit]:
@@ -69,6 +99,9 @@ def _spreads(site: Site) -> Iterator[Edit]:
         "the stream is divided by its variance; LayerNorm divides by the root of it.",
     )
     quotient = site.values.definitions[definition.name.replace("hook_scale", "hook_normalized")]
+    for words, measure in _OTHER_MEASURES.items():
+        changed = Definition(definition.name, definition.axes, measure, definition.operands)
+        yield fixed("normalisation", changed, f"{words}; LayerNorm divides by the root of the variance.", 2)
     for axis, word in ((1, "positions"), (0, "the batch")):
         changed = definition.with_settings(axis=axis)
         yield fixed("axis", changed, f"the variance is taken over axis {axis} ({word}) instead of axis -1 (d_model).")
@@ -90,6 +123,10 @@ def _quotients(site: Site) -> Iterator[Edit]:
         definition.with_settings(centred=False),
         "the mean is not taken off before dividing by the spread.",
     )
+    undivided = Definition(
+        definition.name, definition.axes, lambda x: x - x.mean(-1, keepdim=True), {"x": definition.operands["x"]}
+    )
+    yield fixed("normalisation", undivided, "the stream is not divided by its spread.")
     yield fixed(
         "axis",
         definition.with_settings(axis=1),

@@ -13,14 +13,12 @@ from shapetrace.divergence.edits.edit import Edit, Site, fixed
 _SHIFTS = (1, 2, -1, -2, 3, 4, 5)
 
 
-def edit_rows(site: Site, rows: Tensor | None = None) -> Iterator[Edit]:
-    """Positions that start elsewhere, run backwards or stand still; ids that are not those given.
-
-    rows: those that your own tensor shows.
-    """
+def edit_rows(site: Site) -> Iterator[Edit]:
+    """Positions that start elsewhere, run backwards or stand still; ids that are not those given."""
     if site.definition.function is not look_up:
         return
     yield from _positions(site) if site.definition.operands["index"].name == POSITIONS else _tokens(site)
+    rows = _read_rows(site)
     if rows is not None:
         told = ", ".join(map(str, rows[0].tolist()[:8]))
         is_position = site.definition.operands["index"].name == POSITIONS
@@ -28,8 +26,11 @@ def edit_rows(site: Site, rows: Tensor | None = None) -> Iterator[Edit]:
         yield _edit(site, lambda each: rows, words, "shift" if is_position else "wrong-operand", 2)
 
 
-def read_rows(yours: Tensor, table: Tensor) -> Tensor | None:
+def _read_rows(site: Site) -> Tensor | None:
     """Which row of the table each position of yours is; None where one is none."""
+    yours, table = site.yours, site.values(site.definition.operands["table"].name)
+    if yours is None or not site.is_target or yours.shape[-1] != table.shape[-1]:
+        return None
     flat = yours.reshape(-1, yours.shape[-1]).to(table.dtype)
     nearest = torch.cdist(flat, table).argmin(-1)
     is_row = torch.allclose(table[nearest], flat, rtol=1e-4, atol=1e-5)
