@@ -19,8 +19,8 @@ MAY_IMPORT = {
     "selection": {"errors", "parameters", "trace"},
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
-    "tokens": set(),
-    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "trace"},
+    "tokens": {"errors", "store"},
+    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "tokens", "trace"},
     "packages": set(),
     "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
@@ -106,6 +106,8 @@ HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"
         "import shapetrace.pytest_plugin",
         COMMAND.format(["compare", GOLDEN, GOLDEN]),
         "import shapetrace.tokens; shapetrace.tokens.encode('The cat')",
+        COMMAND.format(["tokens", "The cat", "--steps"]),
+        COMMAND.format(["tokens", "--decode", "464,3797"]),
     ],
 )
 def test_what_needs_no_torch_does_not_load_it(program):

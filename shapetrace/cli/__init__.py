@@ -14,6 +14,7 @@ from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
 from shapetrace.cli.run import run
 from shapetrace.cli.show import show
+from shapetrace.cli.tokens import tokens
 from shapetrace.errors import ShapetraceError
 
 
@@ -54,5 +55,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, annotate, params, diff, compare, show):
+for _command in (run, annotate, params, tokens, diff, compare, show):
     main.add_command(_command)

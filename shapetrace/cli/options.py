@@ -55,6 +55,12 @@ input_option = click.option(
     help="An argument of the model's forward: x=float32[2,3,32,32], ids=int64[1,7]<100, mask=bool[7,7], flag=true, or "
     "x=file.safetensors:key. Repeatable; without NAME by position.",
 )
+tokenizer_option = click.option(
+    "--tokenizer",
+    type=click.Path(),
+    metavar="DIR",
+    help="A tokenizer other than GPT-2's: a folder that `shapetrace tokens --train` or transformers wrote.",
+)
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
 
 
