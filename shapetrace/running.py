@@ -74,7 +74,7 @@ def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
     logits = _logits_in(output, len(inputs.given.ids), vocabulary) if target.are_trained and inputs.given else None
     if logits is None or not bool(logits.isfinite().all()):
         return ()
-    return words_of(logits[0].argmax(-1).tolist(), vocabulary)
+    return words_of(logits[0].argmax(-1).tolist(), vocabulary, inputs.tokenizer)
 
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:

@@ -7,14 +7,18 @@ import sys
 import textwrap
 
 import pytest
+import torch
 from click.testing import CliRunner
+from safetensors.torch import save_file
 
 from shapetrace.cli import main
+from shapetrace.gpt2 import Config, Transformer
 from shapetrace.tokens import encode
+from shapetrace.weights.seeded import draw_weights
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, ["tokens", *map(str, arguments)])
+def run(*arguments, code=0, command="tokens"):
+    result = CliRunner().invoke(main, [command, *map(str, arguments)])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 
@@ -232,3 +236,52 @@ def test_a_real_process_on_a_terminal_that_has_ascii_only():
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads(ran.stdout)["ids"] == list(encode("naïve 日", bos=False))
+
+
+TINY = Config(n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=16, d_vocab=260, n_ctx=16)
+SET = [word for field in vars(TINY) if field != "debug" for word in ("--set", f"{field}={getattr(TINY, field)}")]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A tokenizer with ' abc' for 258 and <|endoftext|> for 259, and a model that always says ' abc'."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text("ab ab ab abc abc x\n", encoding="utf-8")
+    run("--train", "book.txt", "--vocab-size", 260, "--save", "book")
+    model = Transformer(TINY)
+    draw_weights(model, 0)
+    with torch.no_grad():
+        model.unembed.b_U[258] = 100.0
+    save_file(model.state_dict(), tmp_path / "abc.safetensors")
+    return [*SET, "--weights", "abc.safetensors"]
+
+
+def test_run_takes_the_tokenizer(book):
+    printed = run("x abc", *book, "--tokenizer", "book", "--depth", 0, command="run").stdout
+    assert printed.partition("posn")[2].partition("\n\n")[0].splitlines()[1:] == [
+        "   0  259  '<|endoftext|>'  ' abc'",
+        "   1  120  'x'              ' abc'",
+        "   2  258  ' abc'           ' abc'",
+    ]
+    assert "' abc'" in run("--ids", "1,258", *book, "--tokenizer", "book", "--depth", 0, command="run").stdout
+    assert "token '<|endoftext|>' has id 50,256 in GPT-2's tokenizer" in run("x", *book, command="run", code=2).stderr
+
+
+def test_diff_takes_the_tokenizer(book):
+    plain = json.loads(run("x abc", *book, "--tokenizer", "book", "--json", command="diff").stdout)
+    assert plain["predictions"] == [
+        {"token": token, "yours": " abc", "reference": " abc"} for token in ("<|endoftext|>", "x", " abc")
+    ]
+
+
+def test_annotate_takes_the_tokenizer(book):
+    printed = run("x abc", *SET, "--tokenizer", "book", "--module", "embed", command="annotate").stdout
+    assert "# (1, 3)" in printed
+    assert "# (1, 2)" in run("x", *SET, "--tokenizer", "book", "--module", "embed", command="annotate").stdout
+
+
+def test_an_id_past_the_vocabulary_is_told_of_the_tokenizer_that_was_chosen(book):
+    result = run("x", *SET[:-4], "--set", "d_vocab=200", "--tokenizer", "book", command="run", code=2)
+    assert result.stderr.startswith(
+        "error: token '<|endoftext|>' has id 259 in the tokenizer in book, and gpt2-small's vocabulary ends at 200\n"
+    )

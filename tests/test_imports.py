@@ -37,9 +37,9 @@ MAY_IMPORT = {
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),
     "comparison": {"folding", "pairing", "trace"},
-    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
+    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "tokens", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
-    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "trace", "weights"},
+    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "tokens", "trace", "weights"},
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shapetrace.cli.options import json_option, tokenizer_option
+
+if TYPE_CHECKING:
+    from shapetrace.tokens import Tokenizer
 
 
 @click.command()
@@ -27,7 +32,7 @@ def tokens(
     train: str | None,
     vocab_size: int | None,
     save: str | None,
-    tokenizer: str | None,
+    tokenizer: Tokenizer | None,
     as_json: bool,
 ) -> None:
     """Show how TEXT is split into chunks, bytes and tokens, or what token ids stand for.
@@ -45,7 +50,7 @@ def tokens(
     from shapetrace.cli import console
     from shapetrace.render.tokens import render_decoding, render_encoding, render_training
     from shapetrace.tokens import load_gpt2, read_ids
-    from shapetrace.tokens.folder import check_folder, load_tokenizer, save_tokenizer
+    from shapetrace.tokens.folder import check_folder, save_tokenizer
     from shapetrace.tokens.plain import decoding_to_plain, encoding_to_plain, training_to_plain
     from shapetrace.tokens.text import check_text
     from shapetrace.tokens.training import read_corpus, train_tokenizer
@@ -68,7 +73,7 @@ def tokens(
         plain = training_to_plain(learned, content, ids)
         screen = render_training(learned, vocab_size, content, ids)
     else:
-        chosen = load_gpt2() if tokenizer is None else load_tokenizer(tokenizer)
+        chosen = tokenizer or load_gpt2()
         if decode is not None:
             ids = read_ids(decode, chosen.name, chosen.size, "--decode")
             plain, screen = decoding_to_plain(chosen, ids), render_decoding(chosen, ids, steps)

@@ -39,6 +39,7 @@ class Inputs:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     given: InputRecord | None = None
+    tokenizer: Tokenizer | None = None  # that of the tokens, where it is not GPT-2's
 
     @property
     def tokens(self) -> torch.Tensor | None:
@@ -99,7 +100,7 @@ def gather_inputs(
             f"{name} needs {', '.join(f'`{each}`' for each in missing)}: {face.written()}",
             f"describe it, such as --input {face.call_for(bound)}",
         )
-    return Inputs(args, kwargs, given)
+    return Inputs(args, kwargs, given, asked.tokenizer)
 
 
 def _tokens(face: Interface, asked: Asked, generator: torch.Generator, note: Any) -> InputRecord:
