@@ -20,7 +20,18 @@ MAY_IMPORT = {
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
     "tokens": {"errors", "store"},
-    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "tokens", "trace"},
+    "patterns": {"errors"},
+    "render": {
+        "annotation",
+        "comparison",
+        "folding",
+        "parameters",
+        "patterns",
+        "report",
+        "selection",
+        "tokens",
+        "trace",
+    },
     "packages": set(),
     "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
@@ -30,6 +41,7 @@ MAY_IMPORT = {
     "target": {"errors", "gpt2", "packages", "signatures", "weights"},
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
+    "pattern_search": {"errors", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
@@ -44,7 +56,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "comparison", "pytest_plugin", "packages", "annotation"),
+    *("pairing", "patterns", "comparison", "pytest_plugin", "packages", "annotation"),
 }
 
 
