@@ -21,9 +21,11 @@ MAY_IMPORT = {
     "store": {"errors", "schema", "trace"},
     "tokens": {"errors", "store"},
     "patterns": {"errors"},
+    "continuation": set(),
     "render": {
         "annotation",
         "comparison",
+        "continuation",
         "folding",
         "parameters",
         "patterns",
@@ -41,6 +43,7 @@ MAY_IMPORT = {
     "target": {"errors", "gpt2", "packages", "signatures", "weights"},
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
+    "generation": {"continuation", "errors", "inputs", "recorder", "target", "tokens"},
     "pattern_search": {"errors", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "store", "trace"},
     "__main__": {"cli"},
@@ -56,7 +59,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "patterns", "comparison", "pytest_plugin", "packages", "annotation"),
+    *("pairing", "patterns", "continuation", "comparison", "pytest_plugin", "packages", "annotation"),
 }
 
 

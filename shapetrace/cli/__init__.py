@@ -12,6 +12,7 @@ from shapetrace.cli.annotate import annotate
 from shapetrace.cli.attention import attention
 from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
+from shapetrace.cli.generate import generate
 from shapetrace.cli.params import params
 from shapetrace.cli.run import run
 from shapetrace.cli.show import show
@@ -56,5 +57,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, annotate, params, tokens, attention, diff, compare, show):
+for _command in (run, annotate, params, tokens, attention, generate, diff, compare, show):
     main.add_command(_command)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,11 +41,19 @@ class Inputs:
     kwargs: dict[str, Any] = field(default_factory=dict)
     given: InputRecord | None = None
     tokenizer: Tokenizer | None = None  # that of the tokens, where it is not GPT-2's
+    place: int | str = 0  # the argument that a continuation is added to, by its position or its name
 
     @property
     def tokens(self) -> torch.Tensor | None:
         """The token ids, (batch, posn), where there are some."""
         return torch.tensor([self.given.ids]) if self.given else None
+
+    def with_tokens(self, ids: Sequence[int]) -> Inputs:
+        """The same with other token ids: those that the text is continued by; an encoder goes on with its own."""
+        tokens = torch.tensor([list(ids)])
+        if isinstance(self.place, str):
+            return replace(self, kwargs={**self.kwargs, self.place: tokens})
+        return replace(self, args=(*self.args[: self.place], tokens, *self.args[self.place + 1 :]))
 
 
 def gather_inputs(
@@ -73,6 +82,7 @@ def gather_inputs(
     kwargs = {key: value for key, value in values if key}
     bound = _bind(face, args, kwargs)
     given = None
+    place: int | str = 0
     slot = face.token_name or (face.first_free(bound) if asked.ids is not None else None)
     if slot is None and asked.text is not None:
         raise ShapetraceError(
@@ -85,11 +95,11 @@ def gather_inputs(
         given = _tokens(face, asked, generator, note)
         tokens = torch.tensor([given.ids], device=device)
         if args or face.signature.parameters[slot].kind is inspect.Parameter.KEYWORD_ONLY or slot != _first(face):
-            kwargs[slot] = tokens
+            kwargs[slot], place = tokens, slot
         else:
             args = (tokens,)
         if face.is_encoder_decoder and DECODER in face.signature.parameters and DECODER not in kwargs:
-            kwargs[DECODER] = tokens.clone()
+            kwargs[DECODER], place = tokens.clone(), DECODER
             note("the decoder is given the same tokens as the encoder; others with --input decoder_input_ids=...")
     bound = _bind(face, args, kwargs)
     for name_of in kwargs.keys() - face.signature.parameters.keys():
@@ -100,7 +110,7 @@ def gather_inputs(
             f"{name} needs {', '.join(f'`{each}`' for each in missing)}: {face.written()}",
             f"describe it, such as --input {face.call_for(bound)}",
         )
-    return Inputs(args, kwargs, given, asked.tokenizer)
+    return Inputs(args, kwargs, given, asked.tokenizer, place)
 
 
 def _tokens(face: Interface, asked: Asked, generator: torch.Generator, note: Any) -> InputRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -29,6 +30,12 @@ THEME = Theme(
 def printable(text: str) -> str:
     """The text with each character that would steer a terminal, or end the line, written as its escape."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def printable_text(text: str) -> str:
+    """The same for a text of several lines: these, spaces of any width, and what joins two signs to one stay."""
+    kept = "\n\t\u200c\u200d"
+    return "".join(each if each in kept or unicodedata.category(each) == "Zs" else printable(each) for each in text)
 
 
 def quoted(token: str) -> str:

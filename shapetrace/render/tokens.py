@@ -73,7 +73,7 @@ def _headline(tokenizer: Tokenizer) -> Text:
 def _totals(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> Text:
     size, count = sum(len(each.content) for each in chunks), sum(len(each.ids) for each in chunks)
     line = f"{count_of(len(chunks), 'chunk')}, {count_of(size, 'byte')}, {count_of(count, 'token')}"
-    begun = f"; a model is given {tokenizer.bos} ({tokenizer.encode('')[0]}) before them" if tokenizer.bos else ""
+    begun = f"; a model is given {tokenizer.bos} ({tokenizer.bos_id}) before them" if tokenizer.bos else ""
     return Text(line + begun)
 
 

@@ -1,6 +1,6 @@
 """Text to token ids and back, step by step; GPT-2's tokenizer comes with the package, others are read."""
 
-from shapetrace.tokens.gpt2 import BOS, VOCABULARY, decode_each, encode, load_gpt2, words_of
+from shapetrace.tokens.gpt2 import BOS, VOCABULARY, choose_tokenizer, decode_each, encode, load_gpt2, words_of
 from shapetrace.tokens.ids import read_ids
 from shapetrace.tokens.stream import TextStream
 from shapetrace.tokens.tokenizer import Chunk, Merge, Tokenizer
@@ -12,6 +12,7 @@ __all__ = [
     "Merge",
     "TextStream",
     "Tokenizer",
+    "choose_tokenizer",
     "decode_each",
     "encode",
     "load_gpt2",

@@ -11,7 +11,7 @@ from shapetrace.tokens.building import BOS, build_tokenizer
 from shapetrace.tokens.symbols import GPT2_ORDER
 from shapetrace.tokens.tokenizer import Tokenizer
 
-__all__ = ["BOS", "VOCABULARY", "decode_each", "encode", "load_gpt2", "words_of"]
+__all__ = ["BOS", "VOCABULARY", "choose_tokenizer", "decode_each", "encode", "load_gpt2", "words_of"]
 
 VOCABULARY = 50257  # ids: 256 bytes, 50,000 merges, and <|endoftext|>
 
@@ -39,13 +39,16 @@ def decode_each(ids: Iterable[int]) -> tuple[str, ...]:
     return load_gpt2().words(ids)
 
 
-def words_of(ids: Iterable[int], vocabulary: int | None, tokenizer: Tokenizer | None = None) -> tuple[str, ...]:
-    """What the ids stand for in the tokenizer that was chosen.
+def choose_tokenizer(vocabulary: int | None, chosen: Tokenizer | None = None) -> Tokenizer | None:
+    """The tokenizer whose ids a model of so many token ids takes: the chosen one, else GPT-2's, where the size is its.
 
-    Where none was: GPT-2's words where the vocabulary's size is GPT-2's, else `<id 44>`. GPT-2's is often made a little
-    larger, up to a multiple of 128, for speed.
+    GPT-2's vocabulary is often made a little larger, up to a multiple of 128, for speed.
     """
-    if tokenizer is not None:
-        return tokenizer.words(ids)
     is_gpt2 = vocabulary is not None and VOCABULARY <= vocabulary <= -(-VOCABULARY // 128) * 128
-    return decode_each(ids) if is_gpt2 else tuple(f"<id {each}>" for each in ids)
+    return chosen or (load_gpt2() if is_gpt2 else None)
+
+
+def words_of(ids: Iterable[int], vocabulary: int | None, chosen: Tokenizer | None = None) -> tuple[str, ...]:
+    """What the ids stand for in the tokenizer of the model; `<id 44>` where that is not known."""
+    tokenizer = choose_tokenizer(vocabulary, chosen)
+    return tokenizer.words(ids) if tokenizer else tuple(f"<id {each}>" for each in ids)

@@ -63,6 +63,15 @@ class Tokenizer:
         """The text; what is no whole character comes out as U+FFFD. Raises ShapetraceError for what is no id."""
         return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
 
+    @cached_property
+    def bos_id(self) -> int | None:
+        """The id of the special token that a text begins with."""
+        return None if self.bos is None else self.engine.token_to_id(self.bos)
+
+    def knows(self, index: int) -> bool:
+        """Whether that is one of its ids."""
+        return self._piece(index) is not None
+
     def bytes_of(self, index: int) -> bytes:
         """What the id stands for; raises ShapetraceError where there is no such id."""
         piece = self._piece(index)
@@ -75,7 +84,7 @@ class Tokenizer:
 
     def words(self, ids: Iterable[int]) -> tuple[str, ...]:
         """What each id stands for by itself, as text; `<id 60000>` where it is none of these."""
-        return tuple(f"<id {each}>" if self._piece(each) is None else write_word(self.bytes_of(each)) for each in ids)
+        return tuple(write_word(self.bytes_of(each)) if self.knows(each) else f"<id {each}>" for each in ids)
 
     def split(self, text: str) -> tuple[Chunk, ...]:
         """The text's chunks, each with its ids."""
