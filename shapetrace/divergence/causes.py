@@ -174,6 +174,10 @@ class Explainer:
     def cause_of(self, found: Explanation) -> Cause:
         """In words, with the number that was found."""
         edit, at = found.fit.edit, found.fit.definition.name
+        if (
+            edit.kind == "missing-term" and edit.tensor in self._unloaded
+        ):  # it is there, and holds what it was built with
+            return Cause("weights", self._unloaded[edit.tensor], None, edit.tensor)
         words = edit.words(found.fit.number)
         return Cause(
             edit.kind,

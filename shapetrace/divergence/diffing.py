@@ -17,14 +17,21 @@ from shapetrace.divergence.definitions import define_gpt2
 from shapetrace.divergence.findings import describe_tensor, describe_verdict, to_row
 from shapetrace.divergence.flow import find_open, readers_of
 from shapetrace.divergence.isolation import compare_end_to_end, run_alone
-from shapetrace.divergence.keys import Fitting, compare_keys, find_unloaded, fit_layout, holding, own_state
+from shapetrace.divergence.keys import Fitting, compare_keys, fit_layout, holding, own_state
 from shapetrace.divergence.observation import Observation, Observed
 from shapetrace.divergence.places import find_places
-from shapetrace.divergence.preconditions import check_reference, check_values, dtype_of, remark_on_setting
+from shapetrace.divergence.preconditions import (
+    check_reference,
+    check_values,
+    dtype_of,
+    remark_on_biases,
+    remark_on_setting,
+)
 from shapetrace.divergence.randomness import judge_randomness, observe_twice
 from shapetrace.divergence.remarks import remark_on_tensors
 from shapetrace.divergence.sizes import config_of, says_no_bias
 from shapetrace.divergence.tolerance import tolerance_of
+from shapetrace.divergence.unloaded import find_unloaded
 from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import find_first
 from shapetrace.errors import ShapetraceError
@@ -103,9 +110,9 @@ def diff(
 
 def _layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | None) -> Layout:
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
-    if weights_map is not None:
-        return layout_from_map(read_map(weights_map), shapes)
     layout = find_layout(shapes)
+    if weights_map is not None:
+        return layout_from_map(read_map(weights_map), shapes, layout)
     if layout is None:
         keys = "".join(f"\n  {name} {shape}" for name, shape in list(shapes.items())[:24])
         more = f"\n  ... and {len(shapes) - 24} more" if len(shapes) > 24 else ""
@@ -169,6 +176,7 @@ def _compare(
         describe_verdict(verdict, explainer, seen, limit) if verdict else None,
         (
             *remark_on_setting(model, config, state, tokens, seen),
+            *remark_on_biases(fitting.without),
             *remark_on_tensors(aligned, open_names, explainer, verdict, theirs),
             *alone,
         ),

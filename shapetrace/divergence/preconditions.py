@@ -92,6 +92,13 @@ def remark_on_setting(
         )
 
 
+def remark_on_biases(without: frozenset[str]) -> Iterator[str]:
+    """Which biases the reference was given as 0 because the model has none."""
+    biases = sorted({name.rpartition(".")[2] for name in without} - {"b_U"})
+    if biases:
+        yield f"your model has no {', '.join(biases)}, so the reference's are 0; GPT-2 has them"
+
+
 def is_processed(state: Mapping[str, Tensor]) -> bool:
     """Whether weights were folded and centred, as TransformerLens does by default: outputs agree, tensors do not."""
     table = state["embed.W_E"].detach().double()

@@ -27,6 +27,7 @@ class Table:
     rows: tuple[Row, ...]
     constants: tuple[str, ...] = ()  # buffers that are no weights
     outside: tuple[str, ...] = ()  # keys that never have the optional prefix
+    optional: tuple[str, ...] = ()  # how the names of biases end that its models often do without
 
 
 _NORM_AXES = "m -> m"
@@ -127,6 +128,7 @@ TEXTBOOK = Table(
         Row("out_head.bias", "unembed.b_U", "v -> v"),
     ),
     ("trf_blocks.#.att.mask",),
+    optional=("attn.b_Q", "attn.b_K", "attn.b_V"),  # `qkv_bias` is False by default
 )
 
 TABLES = (TRANSFORMER_LENS, HUGGING_FACE, NANO_GPT, TEXTBOOK)
