@@ -165,6 +165,8 @@ def _divisor(site: Site, c: float) -> str:
     if math.isclose(c, config.d_head, rel_tol=2e-5):
         return f"{told}: the scores are multiplied by sqrt(d_head), and not divided by it."
     divisor = name_of(root / c, config, also_simple=True)
+    if " and " in divisor:
+        return f"{told}: the scores are divided by {write(root / c)}, which is {divisor}, instead of sqrt(d_head)."
     if divisor:
         return f"{told}: the scores are divided by {divisor} instead of sqrt(d_head)."
     return f"{told}; the scores are divided by {write(root / c)} where sqrt(d_head) = {write(root)} belongs."
