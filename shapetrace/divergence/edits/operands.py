@@ -31,7 +31,8 @@ def edit_operands(site: Site) -> Iterator[Edit]:
             continue
         for name in _candidates(site, role):
             words = _instead(site, role, named(name, definition.name))
-            yield fixed("wrong-operand", definition.with_operand(role, name), words, 2, name, _besides(site, name))
+            changed = definition.with_operand(role, name)
+            yield fixed("wrong-operand", changed, words, _cost_of(name), name, _besides(site, name))
         shape = site.values.shape(operand.name)
         for name in site.values.names() if role == "weight" and len(shape) == 2 else ():
             if site.values.shape(name) == shape[::-1] and name not in site.values.definitions:
@@ -65,7 +66,7 @@ def edit_equal(site: Site) -> Iterator[Edit]:
     definition = site.definition
     for name in site.others(site.values.shape(definition.name)):
         changed = Definition(definition.name, definition.axes, lambda x: x, {"x": Operand(name)})
-        yield fixed("wrong-operand", changed, _equality(definition, name), 2, name)
+        yield fixed("wrong-operand", changed, _equality(definition, name), _cost_of(name), name)
 
 
 def edit_split_order(site: Site) -> Iterator[Edit]:
@@ -150,6 +151,11 @@ def _candidates(site: Site, role: str) -> list[str]:
     return list(dict.fromkeys(others))
 
 
+def _cost_of(name: str) -> int:
+    """What one norm has on its way is hardly ever given to another: it is the stream that is read elsewhere."""
+    return 4 if name.endswith("hook_normalized") else 2
+
+
 def _is_namesake(name: str, operand: str) -> bool:
     """The same parameter of another layer."""
     one, other = name.split("."), operand.split(".")
@@ -188,4 +194,6 @@ def _instead(site: Site, role: str, other: str) -> str:
 
 
 def _computed(definition: Definition) -> str:
+    if definition.function is spread:  # the norm's two readings of the stream are edited together
+        return f"`{definition.name.split('.')[-2]}` is computed"
     return f"{short(definition.name)} {'are' if definition.name == 'unembed.hook_out' else 'is'} computed"

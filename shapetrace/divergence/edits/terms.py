@@ -102,8 +102,8 @@ def _edit_gain(site: Site) -> Iterator[Edit]:
 
 def _add(site: Site, name: str) -> Edit:
     definition = site.definition
-    inside = [each.name for each in site.values.definitions.values() if name in each.reads()]
-    there = f": {named(inside[0], definition.name)} holds it already" if inside else ""
+    holder = _holder(site, name)
+    there = f": {named(holder, definition.name)} holds it already" if holder else ""
     return Edit(
         "extra-term",
         lambda number: definition.followed_by(lambda each: each + site.values(name)),
@@ -111,6 +111,19 @@ def _add(site: Site, name: str) -> Edit:
         2,
         tensor=name,
     )
+
+
+def _holder(site: Site, term: str) -> str:
+    """The nearest activation that this one comes of and that has the term in it; "" where none has."""
+    definitions = site.values.definitions
+    frontier = [site.definition.name]
+    for name in frontier:
+        read = definitions[name].operands
+        terms = [each.name for role, each in read.items() if role == "bias" or definitions[name].function is add]
+        if term in terms and name != site.definition.name:
+            return name
+        frontier += [each.name for each in read.values() if each.name in definitions and each.name not in frontier]
+    return ""
 
 
 def _sum(site: Site) -> str:
