@@ -60,9 +60,92 @@ WIRING = [
         "`resid_pre` is added, and is no term of `resid_post`: `resid_mid` holds it already.",
     ),
 ]
+GELU, FORMULA = (
+    'nn.functional.gelu(pre, approximate="tanh")',
+    "0.5 * pre * (1 + torch.tanh((2 / math.pi) ** 0.5 * (pre + 0.044715 * pre**3)))",
+)
+RIGHT = "It is 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))."
+SLIPS_OF_GELU = [
+    (("pre**3", "pre**2"), f"GELU has a slip: x**2 stands in place of x**3. {RIGHT}"),
+    (("0.5 * pre *", "pre *"), f"GELU has a slip: the factor 0.5 is missing. {RIGHT}"),
+    (("(1 + torch", "(torch"), f"GELU has a slip: the 1 that is added to tanh is missing. {RIGHT}"),
+    (
+        ("* (pre + 0.044715 * pre**3)))", "* pre + 0.044715 * pre**3))"),
+        f"GELU has a slip: sqrt(2 / pi) multiplies x alone, and not the cubic term. {RIGHT}",
+    ),
+    (
+        ("0.044715", "0.44715"),
+        "`post` is not GPT-2's GELU of `pre`: its cubic term has 0.44715 in place of 0.044715.",
+    ),
+    (
+        ("(2 / math.pi) ** 0.5", "2 / math.pi"),
+        "`post` is not GPT-2's GELU of `pre`: inside its tanh is 0.6366 (that is 2 / pi, without its root) "
+        "in place of sqrt(2 / pi) = 0.7979.",
+    ),
+]
+SCORES, HIDE = "scores = torch", "scores = scores.masked_fill(future, -math.inf)"
+PLACE = "blocks.0.attn.hook_"
+ATTENTION = [
+    (
+        ("scores.softmax(-1)", "scores.log_softmax(-1).nan_to_num(neginf=0)"),
+        ("pattern", "nonlinearity", "The pattern is made with log_softmax in place of the softmax."),
+    ),
+    (
+        ("pattern = scores.softmax(-1)", "pattern = scores.softmax(-1) / scores.softmax(-1).sum(-2, keepdim=True)"),
+        (
+            "pattern",
+            "axis",
+            "The pattern is divided by its sum along axis -2 (queries) after the softmax, which needs none.",
+        ),
+    ),
+    (
+        (HIDE, "scores = scores + ~future"),
+        (
+            "attn_scores",
+            "mask",
+            "1 is added where a key is visible, as by a mask of 0 and 1: fill the rest with -inf.",
+        ),
+    ),
+    (
+        (HIDE, "scores = scores.masked_fill(future, 1e9)"),
+        ("attn_scores", "mask", "Future cells hold 1e+09 instead of -inf, and so they still receive attention."),
+    ),
+]
+CASES = [
+    *WIRING,
+    *(
+        ("handwritten", (GELU, FORMULA.replace(*edit)), "blocks.0.mlp.hook_post", "nonlinearity", detail)
+        for edit, detail in SLIPS_OF_GELU
+    ),
+    *(("handwritten", edit, PLACE + tensor, kind, detail) for edit, (tensor, kind, detail) in ATTENTION),
+    (
+        "handwritten",
+        ("self.ln_final(stream))", "self.ln_final(stream)).flip(-1)"),
+        "unembed.hook_out",
+        "permutation",
+        "Yours has the reference's numbers in another order: the d_vocab axis runs backwards.",
+    ),
+    (
+        "fused",
+        (
+            'return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))',
+            'return F.gelu(self.c_proj(self.c_fc(x)), approximate="tanh")',
+        ),
+        "blocks.0.mlp.hook_post",
+        "nonlinearity",
+        "GELU comes after `W_out`: it belongs between `W_in` and `W_out`.",
+    ),
+    (
+        "fused",
+        ("x + self.attn(self.ln_1(x))", "x + torch.relu(self.attn(self.ln_1(x)))"),
+        "blocks.0.hook_resid_mid",
+        "nonlinearity",
+        "ReLU is applied to `attn_out` before it is added, which needs none.",
+    ),
+]
 
 
-@pytest.mark.parametrize(("base", "edit", "reference", "kind", "detail"), WIRING, ids=lambda each: None)
+@pytest.mark.parametrize(("base", "edit", "reference", "kind", "detail"), CASES, ids=lambda each: None)
 def test_the_slip_is_told(base, edit, reference, kind, detail, tmp_path):
     assert told(diff_after(tmp_path, base, edit)) == (reference, kind, detail)
 
@@ -89,3 +172,15 @@ def test_a_tensor_with_the_name_of_another_is_no_difference(tmp_path):
     report = diff_after(tmp_path, "fused", ('approximate="tanh"', 'approximate="none"'))
     assert told(report)[:2] == ("blocks.0.mlp.hook_post", "nonlinearity")
     assert report.remarks == ("not made by name in yours, and what comes of it is right: scale, normalized",)
+
+
+def test_the_division_that_comes_after_the_softmax(tmp_path):
+    division = " / math.sqrt(SIZES.d_head)"
+    report = diff_after(
+        tmp_path, "handwritten", (division, ""), ("scores.softmax(-1)", f"scores.softmax(-1){division}")
+    )
+    assert told(report) == (
+        "blocks.0.attn.hook_pattern",
+        "scale",
+        "The pattern is divided by sqrt(d_head) after the softmax: divide the scores by it, before the softmax.",
+    )

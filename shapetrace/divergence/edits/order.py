@@ -97,7 +97,7 @@ Order = tuple[Change, str, str]  # the change, its kind and its words
 
 def _orders(axes: list[str], shape: tuple[int, ...]) -> Iterator[Order]:
     for axis, letter in enumerate(axes):
-        if shape[axis] > 1 and letter in "pqknhmf":
+        if shape[axis] > 1 and letter in "pqknhmfv":
             yield from _moved(axis, letter, shape[axis])
     yield from _misread(axes, shape)
 
