@@ -60,6 +60,44 @@ WIRING = [
         "`resid_pre` is added, and is no term of `resid_post`: `resid_mid` holds it already.",
     ),
 ]
+ORDER = [
+    (
+        "handwritten",
+        ("for block in self.blocks:", "for block in reversed(self.blocks):"),
+        "blocks.0.hook_resid_pre",
+        "The blocks run in the order 1, 0: it is 0, 1.",
+    ),
+    (
+        "handwritten",
+        ("for block in self.blocks:", "for block in [*self.blocks, self.blocks[1]]:"),
+        "ln_final.hook_out",
+        "Block 1 runs twice; the blocks run in the order 0, 1, 1: it is 0, 1.",
+    ),
+    (
+        "fused",
+        ("for block in self.transformer.h:", "for block in self.transformer.h[1:]:"),
+        "blocks.1.hook_resid_pre",
+        "Block 0 never runs; the blocks run in the order 1: it is 0, 1.",
+    ),
+    (
+        "fused",
+        (BLOCK, "        x = x + self.mlp(self.ln_2(x))\n        return x + self.attn(self.ln_1(x))"),
+        "blocks.0.ln1.hook_out",
+        "The MLP runs before attention: `ln1` is given `resid_pre` + `mlp_out`, and `ln2` is given `resid_pre`.",
+    ),
+    (
+        "fused",
+        (BLOCK, "        x = x + self.mlp(self.ln_1(x))\n        return x + self.attn(self.ln_2(x))"),
+        "blocks.0.attn.hook_q",
+        "The MLP runs before attention: it is given the output of `ln1`, and attention that of `ln2`.",
+    ),
+    (
+        "fused",
+        ("y = att.softmax(dim=-1) @ v", "y = F.scaled_dot_product_attention(q, v, k, is_causal=True)"),
+        "blocks.0.attn.hook_z",
+        "Attention is given `q`, `v` and `k` for `q`, `k` and `v`.",
+    ),
+]
 GELU, FORMULA = (
     'nn.functional.gelu(pre, approximate="tanh")',
     "0.5 * pre * (1 + torch.tanh((2 / math.pi) ** 0.5 * (pre + 0.044715 * pre**3)))",
@@ -113,6 +151,14 @@ ATTENTION = [
 ]
 CASES = [
     *WIRING,
+    *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
+    (
+        "fused",
+        ("self.c_proj(y.transpose(1, 2).reshape(B, T, C))", "y.transpose(1, 2).reshape(B, T, C)"),
+        "blocks.0.hook_attn_out",
+        "missing-term",
+        "`z` goes on as it is: the output projection, `W_O` and `b_O`, is missing.",
+    ),
     *(
         ("handwritten", (GELU, FORMULA.replace(*edit)), "blocks.0.mlp.hook_post", "nonlinearity", detail)
         for edit, detail in SLIPS_OF_GELU

@@ -50,6 +50,7 @@ class Explainer:
         limit: float,
         zero: frozenset[str] = frozenset(),
         unloaded: Mapping[str, str] | None = None,
+        ran: tuple[int, ...] = (),
     ):
         self._aligned = aligned
         self._values = values
@@ -57,6 +58,7 @@ class Explainer:
         self._readers = readers_of(values.definitions)
         self._zero = zero
         self._unloaded = unloaded or {}
+        self._ran = ran
         self._matched = {id(every.value) for each in aligned.values() for every in each.alike}
         # What is left over has to be rounding, and how much that is here the tensors that match tell.
         worst = max(
@@ -102,8 +104,8 @@ class Explainer:
     def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
         yours = None if arranged is None else arranged.double()
-        definition = self._values.definitions[place]
-        return edits_at(Site(definition, self._values, self._config, self._zero, self._unloaded, yours, target.name))
+        known = (self._values.definitions[place], self._values, self._config, self._zero, self._unloaded)
+        return edits_at(Site(*known, yours, target.name, self._ran))
 
     def _try(self, edit: Edit, target: Aligned, yours: Tensor, base: Mapping[str, Definition]) -> Fit | None:
         try:

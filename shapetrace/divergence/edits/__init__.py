@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shapetrace.divergence.edits.attention import edit_batch_axis, edit_heads, edit_projection, edit_roles
+from shapetrace.divergence.edits.blocks import edit_layer, edit_run_order, edit_sub_layers
 from shapetrace.divergence.edits.edit import Edit, Site
 from shapetrace.divergence.edits.functions import edit_extra_function, edit_function_of_term
 from shapetrace.divergence.edits.gelu import edit_function, edit_some_function
-from shapetrace.divergence.edits.masks import edit_batch_axis, edit_divisor, edit_heads, edit_mask
+from shapetrace.divergence.edits.masks import edit_divisor, edit_mask
 from shapetrace.divergence.edits.norms import edit_extra_norm, edit_norm, edit_whole
 from shapetrace.divergence.edits.operands import (
     edit_equal,
-    edit_layer,
     edit_operands,
     edit_own_parameters,
     edit_own_tensors,
@@ -37,6 +38,10 @@ _FAMILIES = (
     edit_divisor,
     edit_batch_axis,
     edit_heads,
+    edit_roles,
+    edit_projection,
+    edit_run_order,
+    edit_sub_layers,
     edit_terms,
     edit_operands,
     edit_pairs,

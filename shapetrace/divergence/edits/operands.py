@@ -114,26 +114,6 @@ def edit_own_tensors(site: Site) -> Iterator[Edit]:
                 yield fixed("wrong-operand", changed, words, 3, besides=_besides(site, name))
 
 
-def edit_layer(site: Site) -> Iterator[Edit]:
-    """A whole block with another one's weights: the same module called twice."""
-    if site.definition.tensor != "resid_post":
-        return
-    definitions = site.values.definitions
-    inside = [each for name, each in definitions.items() if layer_of(name) == site.layer]
-    for layer in sorted({layer_of(name) for name in definitions if name.startswith("blocks.")} - {site.layer}):
-        changed = [_with_weights_of(layer, site, each) for each in inside]
-        own, other = (each.rpartition(".")[2] for each in (site.layer, layer))
-        words = f"block {own} is computed with the weights of block {other}: is the same module called twice?"
-        yield fixed("wrong-operand", changed[-1], words, 2, besides=tuple(changed[:-1]))
-
-
-def _with_weights_of(layer: str, site: Site, definition: Definition) -> Definition:
-    for role, operand in definition.operands.items():
-        if operand.name not in site.values.definitions and layer_of(operand.name) == site.layer:
-            definition = definition.with_operand(role, operand.name.replace(site.layer, layer, 1))
-    return definition
-
-
 def _candidates(site: Site, role: str) -> list[str]:
     """What may be read by mistake: activations for an activation, parameters for a parameter."""
     definition, operand = site.definition, site.definition.operands[role].name

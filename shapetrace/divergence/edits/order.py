@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from shapetrace.divergence.definitions import Change, Definition, average, merge_heads, project, project_heads, score
+from shapetrace.divergence.edits.attention import attending
 from shapetrace.divergence.edits.edit import Edit, Site, fixed, short
-from shapetrace.divergence.edits.masks import attending
 
 _WORDS = {
     **{"b": "batch", "p": "position", "n": "head", "h": "d_head", "m": "d_model", "f": "d_mlp", "v": "d_vocab"},
