@@ -149,8 +149,73 @@ ATTENTION = [
         ("attn_scores", "mask", "Future cells hold 1e+09 instead of -inf, and so they still receive attention."),
     ),
 ]
+NORMS = [
+    (
+        ("normed * self.w + self.b", "normed + self.w * self.b"),
+        "out",
+        "`ln1.w` multiplies `ln1.b`, and not the normalised stream: it is x * w + b.",
+    ),
+    (
+        ("normed * self.w + self.b", "normed * (self.w + self.b)"),
+        "out",
+        "`ln1.b` is added to `ln1.w`, and not to the product with it: it is x * w + b.",
+    ),
+    (
+        ("(x - mean) / std", "x - mean / std"),
+        "normalized",
+        "The mean is divided by the spread, and not what is left without it: it is (x - mean) / sqrt(var + eps).",
+    ),
+    (
+        ("(x - mean) / std", "(x - mean) * std"),
+        "normalized",
+        "The stream is multiplied by its spread, and not divided by it: it is (x - mean) / sqrt(var + eps).",
+    ),
+    (
+        ("(x - mean) / std", "(x * self.w - mean) / std"),
+        "normalized",
+        "`ln1.w` is applied to the stream before it is normalised: it belongs after it.",
+    ),
+    (
+        ("self.attn(self.ln1(x))", "self.attn(self.ln1(self.ln1(x)))"),
+        "out",
+        "`ln1` is applied twice: its output goes through it once more.",
+    ),
+]
+SUMS = [
+    (
+        "handwritten",
+        ("self.embed(tokens) + self", "self.embed(tokens) * self"),
+        "blocks.0.hook_resid_pre",
+        "wrong-operand",
+        "`embed` and `pos_embed` are multiplied, and not added.",
+    ),
+    (
+        "fused",
+        ("x + self.mlp(self.ln_2(x))", "x + self.ln_2(self.mlp(self.ln_2(x)))"),
+        "blocks.0.hook_resid_post",
+        "normalisation",
+        "`mlp_out` goes through `ln2` before it is added, which does not belong there.",
+    ),
+    (
+        "handwritten",
+        ("return self.unembed(self.ln_final(stream))", "return self.ln_final(stream) @ self.embed.W_E.T"),
+        "unembed.hook_out",
+        "wrong-operand",
+        "The logits are computed with `W_E` transposed instead of `W_U`, and without `b_U`.",
+    ),
+    (
+        "handwritten",
+        ("        scores = torch", "        q = q / math.sqrt(SIZES.d_head)\n        scores = torch"),
+        "blocks.0.attn.hook_q",
+        "scale",
+        "Yours is 0.3536 (that is 1 / sqrt(d_head)) times the reference: the scores are divided by sqrt(d_head) after "
+        "that, once more.",
+    ),
+]
 CASES = [
     *WIRING,
+    *SUMS,
+    *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
     *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
     (
         "fused",

@@ -8,6 +8,7 @@ from shapetrace.divergence.edits.attention import edit_batch_axis, edit_heads, e
 from shapetrace.divergence.edits.blocks import edit_layer, edit_run_order, edit_sub_layers
 from shapetrace.divergence.edits.edit import Edit, Site
 from shapetrace.divergence.edits.functions import edit_extra_function, edit_function_of_term
+from shapetrace.divergence.edits.gains import edit_gain
 from shapetrace.divergence.edits.gelu import edit_function, edit_some_function
 from shapetrace.divergence.edits.masks import edit_divisor, edit_mask
 from shapetrace.divergence.edits.norms import edit_extra_norm, edit_norm, edit_whole
@@ -33,6 +34,7 @@ _FAMILIES = (
     edit_rows,
     edit_function,
     edit_norm,
+    edit_gain,
     edit_softmax,
     edit_late_mask,
     edit_divisor,

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
+import torch
+
 from shapetrace.divergence.definitions import (
     POSITIONS,
     TOKENS,
@@ -39,6 +41,9 @@ def edit_operands(site: Site) -> Iterator[Edit]:
                 words = _instead(site, role, f"{named(name, definition.name)} transposed")
                 changed = definition.with_operand(role, name, lambda each: each.T)
                 yield fixed("wrong-operand", changed, words, 2, name)
+                bias = definition.operands["bias"].name
+                words = f"{words.removesuffix('.')}, and without {short(bias)}."
+                yield fixed("wrong-operand", changed.with_operand("bias", change=torch.zeros_like), words, 3, name)
 
 
 def edit_pairs(site: Site) -> Iterator[Edit]:
@@ -55,8 +60,9 @@ def edit_pairs(site: Site) -> Iterator[Edit]:
     for other in site.values.names():
         partner = _partner(other)
         if other != one and partner in site.values and _have_shapes_of(site, (other, partner), (one, two)):
-            told = f"{named(other, definition.name)} and {named(partner, definition.name)}"
-            words = f"{_computed(definition)} with {told} instead of {short(one)} and {short(two)}."
+            words = (
+                f"{_computed(definition)} with {_pair(other, partner, definition.name)} instead of {_pair(one, two)}."
+            )
             changed = definition.with_operand(first, other).with_operand("bias", partner)
             yield fixed("wrong-operand", changed, words, 2, other)
 
@@ -144,6 +150,12 @@ def _is_namesake(name: str, operand: str) -> bool:
 
 def _have_shapes_of(site: Site, names: tuple[str, str], others: tuple[str, str]) -> bool:
     return [site.values.shape(each) for each in names] == [site.values.shape(each) for each in others]
+
+
+def _pair(weight: str, bias: str, beside: str = "") -> str:
+    """``ln1.w` and `ln1.b` of block 0`."""
+    whole = named(weight, beside or weight)
+    return f"{short(weight)} and {short(bias)}{whole.removeprefix(short(weight))}"
 
 
 def _partner(name: str) -> str:
