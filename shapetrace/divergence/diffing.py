@@ -15,7 +15,7 @@ from shapetrace.divergence.candidates import find_others
 from shapetrace.divergence.causes import Explainer
 from shapetrace.divergence.definitions import define_gpt2
 from shapetrace.divergence.findings import describe_tensor, describe_verdict, to_row
-from shapetrace.divergence.flow import find_open, readers_of
+from shapetrace.divergence.flow import find_open, layers_run, readers_of
 from shapetrace.divergence.isolation import compare_end_to_end, run_alone
 from shapetrace.divergence.keys import Fitting, compare_keys, fit_layout, holding, own_state
 from shapetrace.divergence.observation import Observation, Observed
@@ -158,7 +158,7 @@ def _compare(
     own = {name: tensor for each in unloaded for name, tensor in each.held.items()}
     values = Values(definitions, theirs.activations, state, tokens, own, find_others(seen, used, places))
     why = {name: each.why for each in unloaded for name in each.names}
-    explainer = Explainer(aligned, values, config, limit, fitting.without, why)
+    explainer = Explainer(aligned, values, config, limit, fitting.without, why, layers_run(seen, places))
     readers = readers_of(definitions)
     open_names = find_open(aligned, readers)
     verdict = find_first(aligned, open_names, readers, explainer)
