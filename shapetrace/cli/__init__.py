@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from shapetrace.cli.annotate import annotate
+from shapetrace.cli.check import check
 from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
@@ -54,5 +55,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, annotate, params, diff, compare, show):
+for _command in (run, annotate, check, params, diff, compare, show):
     main.add_command(_command)
