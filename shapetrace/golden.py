@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,17 @@ from shapetrace.trace import Trace
 _RTOL = 1e-4  # of a tensor's largest value: several times what another processor's rounding makes of it
 
 
-def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, Any], values: bool) -> Trace:
+def record_golden(
+    model: Any,
+    inputs: tuple[Any, ...],
+    named_inputs: dict[str, Any],
+    values: bool,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Trace:
     """The trace of one call, without gradients; with figures of each tensor where values are guarded.
 
-    A model can be named as on the command line: then it has random weights, and without inputs runs on the default
-    text.
+    A model can be named as on the command line: then it has random weights, and runs on a text where that is its one
+    input, and without inputs on the default text; in the tokens of that folder, or GPT-2's.
     """
     import torch
 
@@ -32,18 +39,23 @@ def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, A
 
     # A test goes on: its own random numbers, and what it can import, are to be what they were.
     with path_restored(), seeded(0):
-        built, inputs, named_inputs = _build(model, inputs, named_inputs)
+        built, inputs, named_inputs = _build(model, inputs, named_inputs, tokenizer)
         return record_golden(built, inputs, named_inputs, values)
 
 
-def _build(name: str, inputs: tuple[Any, ...], named_inputs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:
+def _build(
+    name: str, inputs: tuple[Any, ...], named_inputs: dict[str, Any], tokenizer: str | os.PathLike[str] | None
+) -> tuple[Any, tuple[Any, ...], Any]:
     from shapetrace.inputs import Asked
     from shapetrace.running import prepare
     from shapetrace.target import build_target
+    from shapetrace.tokens.folder import load_tokenizer
 
     target = build_target(name, weights="random")
-    if not inputs and not named_inputs:
-        prepared = prepare(target, Asked())
+    text = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], str) else None
+    if (not inputs or text is not None) and not named_inputs:
+        chosen = None if tokenizer is None else load_tokenizer(tokenizer)
+        prepared = prepare(target, Asked(text, tokenizer=chosen))
         inputs, named_inputs = prepared.args, prepared.kwargs
     return target.model, inputs, named_inputs
 

@@ -6,6 +6,7 @@ asks for the fixture.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,11 +58,14 @@ class GoldenTrace:
         name: str = "",
         comments: bool = False,
         values: bool | float = False,
+        tokenizer: str | os.PathLike[str] | None = None,
         **named_inputs: Any,
     ) -> None:
         """Fail the test unless the model, called with these inputs, does what the golden trace of that name says.
 
         model: a module, or its name as on the command line: "model.py:GPT(GPTConfig(n_layer=2))", "hf:gpt2?n_layer=2".
+        The input of a model that is named can be a text; without inputs it is "The cat sat on the mat". tokenizer: the
+        folder of one, for a text in other tokens than GPT-2's.
         name: of the file below `traces/<test module>/`; by default the test's own, with its parameters.
         comments: a changed comment fails too. values: so does a changed number; a number is the relative tolerance.
         A golden trace that is not there is written, and the test fails. One that differs is left alone, and what was
@@ -75,7 +79,7 @@ class GoldenTrace:
         if values is not False and not (isinstance(values, int | float) and values >= 0):
             raise ValueError(f"values is True, False or a relative tolerance from 0 up, not {values!r}")
         path = self._path_of(str(name))
-        trace = record_golden(model, inputs, named_inputs, values is not False)
+        trace = record_golden(model, inputs, named_inputs, values is not False, tokenizer)
         shown = _relative(path, self._node.config.rootpath)
         again = str(path) in self._session.used
         self._session.used.add(str(path))

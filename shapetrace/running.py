@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from shapetrace.gpt2 import Transformer
 from shapetrace.inputs import Asked, Inputs, gather_inputs
 from shapetrace.recorder import recording
+from shapetrace.recorder.calls import Observer
 from shapetrace.recorder.crash.site import find_site
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.paths import name_modules
@@ -31,10 +32,17 @@ def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, not
     return gather_inputs(target.name, model, asked, vocabulary_of(model), context, seed, device, note)
 
 
-def trace_target(target: Target, inputs: Inputs, stats: bool = False, meta: bool = False, seed: int = 0) -> Trace:
+def trace_target(
+    target: Target,
+    inputs: Inputs,
+    stats: bool = False,
+    meta: bool = False,
+    seed: int = 0,
+    observe: Observer | None = None,
+) -> Trace:
     """Call the target once; with trained weights the trace holds the likeliest next tokens.
 
-    seed: of what the forward draws, such as dropout in training mode.
+    seed: of what the forward draws, such as dropout in training mode. observe: see `recording`.
     An exception of the model's, or its exit, is not raised: the trace ends there, and holds it as `error`.
     """
     output: Any = None
@@ -44,7 +52,7 @@ def trace_target(target: Target, inputs: Inputs, stats: bool = False, meta: bool
             torch.no_grad(),
             seeded(seed),
             torch.device("meta") if meta else nullcontext(),
-            recording(target.model, name=target.name, weights=target.weights, stats=stats) as trace,
+            recording(target.model, name=target.name, weights=target.weights, stats=stats, observe=observe) as trace,
         ):
             output = target.model(*inputs.args, **inputs.kwargs)
     except Exception:
@@ -74,7 +82,7 @@ def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
     logits = _logits_in(output, len(inputs.given.ids), vocabulary) if target.are_trained and inputs.given else None
     if logits is None or not bool(logits.isfinite().all()):
         return ()
-    return words_of(logits[0].argmax(-1).tolist(), vocabulary)
+    return words_of(logits[0].argmax(-1).tolist(), vocabulary, inputs.tokenizer)
 
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:

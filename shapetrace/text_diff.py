@@ -17,6 +17,7 @@ from shapetrace.gpt2 import Config, Transformer
 from shapetrace.reference import build_reference
 from shapetrace.report import Report
 from shapetrace.target import Target
+from shapetrace.tokens import Tokenizer, load_gpt2
 from shapetrace.trace import InputRecord, Trace
 from shapetrace.weights.seeded import WithoutInitialising
 
@@ -33,6 +34,7 @@ class Wanted:
     inside: bool = False  # the run of ours too: its trace and its attention patterns
     n_heads: int | None = None
     weights_map: str | None = None
+    tokenizer: Tokenizer | None = None  # None: GPT-2's
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def _diff(model: nn.Module, given: InputRecord, wanted: Wanted, **how: Any) -> T
         tensor=wanted.tensor,
         n_heads=wanted.n_heads,
         weights_map=wanted.weights_map,
+        words=(wanted.tokenizer or load_gpt2()).words,
         **how,
     )
     if not wanted.inside:

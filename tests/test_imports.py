@@ -19,8 +19,19 @@ MAY_IMPORT = {
     "selection": {"errors", "parameters", "trace"},
     "schema": {"errors", "trace"},
     "store": {"errors", "schema", "trace"},
-    "tokens": set(),
-    "render": {"annotation", "comparison", "folding", "parameters", "report", "selection", "trace"},
+    "tokens": {"errors", "store"},
+    "patterns": {"errors"},
+    "render": {
+        "annotation",
+        "comparison",
+        "folding",
+        "parameters",
+        "patterns",
+        "report",
+        "selection",
+        "tokens",
+        "trace",
+    },
     "packages": set(),
     "annotation": {"errors", "folding", "packages", "selection", "store", "trace"},
     "gpt2": set(),
@@ -31,6 +42,7 @@ MAY_IMPORT = {
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
     "shape_comments": {"errors", "inputs", "packages", "recorder", "running", "target", "trace"},
+    "pattern_search": {"errors", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
@@ -38,14 +50,14 @@ MAY_IMPORT = {
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),
     "comparison": {"folding", "pairing", "trace"},
-    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
+    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "tokens", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
-    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "trace", "weights"},
+    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "tokens", "trace", "weights"},
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {
     *("errors", "trace", "axes", "parameters", "folding", "selection", "schema", "store", "tokens", "render", "report"),
-    *("pairing", "comparison", "pytest_plugin", "packages", "annotation"),
+    *("pairing", "patterns", "comparison", "pytest_plugin", "packages", "annotation"),
 }
 
 
@@ -107,6 +119,8 @@ HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"
         "import shapetrace.pytest_plugin",
         COMMAND.format(["compare", GOLDEN, GOLDEN]),
         "import shapetrace.tokens; shapetrace.tokens.encode('The cat')",
+        COMMAND.format(["tokens", "The cat", "--steps"]),
+        COMMAND.format(["tokens", "--decode", "464,3797"]),
     ],
 )
 def test_what_needs_no_torch_does_not_load_it(program):

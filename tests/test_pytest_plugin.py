@@ -11,6 +11,8 @@ import torch  # noqa: F401
 import yaml  # noqa: F401
 
 import shapetrace.golden  # noqa: F401
+from shapetrace.tokens.folder import save_tokenizer
+from shapetrace.tokens.training import train_tokenizer
 
 MODEL = """
 import torch
@@ -60,6 +62,24 @@ class Project:
 @pytest.fixture
 def project(pytester):
     return Project(pytester)
+
+
+TEXTS = """
+def test_texts(golden_trace):
+    model = "hf:gpt2?n_layer=1&n_embd=8&n_head=2"
+    golden_trace.check(f"{model}&vocab_size=258", "abab", tokenizer="book", name="mine")
+    golden_trace.check(model, "The cat", name="gpt2")
+"""
+
+
+def test_a_text_in_the_tokens_of_a_tokenizer(project):
+    save_tokenizer(train_tokenizer("ab", 258), project.folder / "book")
+    project.write(test=TEXTS)
+    assert project.run("--update-traces", in_process=False)[0] == 0
+    folder = project.golden.parent
+    assert "shape: [1, 3]" in (folder / "mine.yaml").read_text()  # <|endoftext|>, ab, ab
+    assert "shape: [1, 3, 50257]" in (folder / "gpt2.yaml").read_text()
+    assert project.run(in_process=False)[0] == 0
 
 
 NAMED = """

@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from shapetrace.cli.annotate import annotate
+from shapetrace.cli.attention import attention
 from shapetrace.cli.check import check
 from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
 from shapetrace.cli.params import params
 from shapetrace.cli.run import run
 from shapetrace.cli.show import show
+from shapetrace.cli.tokens import tokens
 from shapetrace.errors import ShapetraceError
 
 
@@ -55,5 +57,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, annotate, check, params, diff, compare, show):
+for _command in (run, annotate, check, params, tokens, attention, diff, compare, show):
     main.add_command(_command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shapetrace.cli.options import (
@@ -13,7 +15,11 @@ from shapetrace.cli.options import (
     seed_option,
     set_option,
     text_argument,
+    tokenizer_option,
 )
+
+if TYPE_CHECKING:
+    from shapetrace.tokens import Tokenizer
 
 
 @click.command()
@@ -24,6 +30,7 @@ from shapetrace.cli.options import (
 @seed_option
 @set_option
 @bos_option
+@tokenizer_option
 @module_option
 @click.option("--write", is_flag=True, help="Put the shapes into the files, as comments where there is none yet.")
 @click.option("--diff", "as_diff", is_flag=True, help="Print what --write would change, for `patch -p1`.")
@@ -37,6 +44,7 @@ def annotate(
     seed: int,
     settings: tuple[str, ...],
     no_bos: bool,
+    tokenizer: Tokenizer | None,
     module: str | None,
     write: bool,
     as_diff: bool,
@@ -73,7 +81,7 @@ def annotate(
             source, BuiltIn
         )  # which needs no weights for its shapes; other code may look at values
         target = source.outline(seed)
-        inputs = prepare(target, Asked(text, ids, described, not no_bos), seed, is_built_in, note)
+        inputs = prepare(target, Asked(text, ids, described, not no_bos, tokenizer), seed, is_built_in, note)
         if not is_built_in:
             target = source.complete(target, "auto", seed, note, ignore_advance)
         trace = trace_target(target, inputs, meta=is_built_in, seed=seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shapetrace.cli.options import (
@@ -16,8 +18,12 @@ from shapetrace.cli.options import (
     set_option,
     svg_option,
     text_argument,
+    tokenizer_option,
     weights_option,
 )
+
+if TYPE_CHECKING:
+    from shapetrace.tokens import Tokenizer
 
 
 @click.command()
@@ -28,6 +34,7 @@ from shapetrace.cli.options import (
 @seed_option
 @set_option
 @bos_option
+@tokenizer_option
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
@@ -60,6 +67,7 @@ def diff(
     seed: int,
     settings: tuple[str, ...],
     no_bos: bool,
+    tokenizer: Tokenizer | None,
     dtype: str,
     rtol: float | None,
     module: str | None,
@@ -111,14 +119,14 @@ def diff(
     with running_user_code():
         source = find_source(model, settings)
         target = source.outline(seed)
-        given = prepare(target, Asked(text, ids, bos=not no_bos), seed, note=note).given
+        given = prepare(target, Asked(text, ids, bos=not no_bos, tokenizer=tokenizer), seed, note=note).given
     if given is None:
         raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
     if head is not None and module is None:
         raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
     if tensor is not None and module is not None:
         raise click.UsageError("--tensor and --module are two things to look at: one of them at a time")
-    wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map)
+    wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map, tokenizer)
     if module is not None:
         find_path(module, list(name_modules(target.model)))
     with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from shapetrace.tokens import Tokenizer
 
 model_option = click.option(
     "--model",
@@ -54,6 +57,21 @@ input_option = click.option(
     metavar="[NAME=]VALUE",
     help="An argument of the model's forward: x=float32[2,3,32,32], ids=int64[1,7]<100, mask=bool[7,7], flag=true, or "
     "x=file.safetensors:key. Repeatable; without NAME by position.",
+)
+
+
+def _load_tokenizer(context: click.Context, parameter: click.Parameter, value: str | None) -> Tokenizer | None:
+    from shapetrace.tokens.folder import load_tokenizer
+
+    return None if value is None else load_tokenizer(value)
+
+
+tokenizer_option = click.option(
+    "--tokenizer",
+    type=click.Path(),
+    callback=_load_tokenizer,
+    metavar="DIR",
+    help="A tokenizer other than GPT-2's: a folder that `shapetrace tokens --train` or transformers wrote.",
 )
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
 

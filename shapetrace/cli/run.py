@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shapetrace.cli.options import (
@@ -18,8 +20,12 @@ from shapetrace.cli.options import (
     set_option,
     svg_option,
     text_argument,
+    tokenizer_option,
     weights_option,
 )
+
+if TYPE_CHECKING:
+    from shapetrace.tokens import Tokenizer
 
 
 @click.command()
@@ -32,6 +38,7 @@ from shapetrace.cli.options import (
 @click.option("--meta", is_flag=True, help="Shapes only, without weights: a model of any size in a moment.")
 @set_option
 @bos_option
+@tokenizer_option
 @module_option
 @depth_option(None)
 @expand_option
@@ -53,6 +60,7 @@ def run(
     meta: bool,
     settings: tuple[str, ...],
     no_bos: bool,
+    tokenizer: Tokenizer | None,
     module: str | None,
     depth: int | None,
     expand: bool,
@@ -95,7 +103,7 @@ def run(
         source = find_source(model, settings)
         target = source.outline(seed, meta)
         inputs = prepare(
-            target, Asked(text, ids, described, not no_bos), seed, meta, note
+            target, Asked(text, ids, described, not no_bos, tokenizer), seed, meta, note
         )  # before the weights are had
         if module is not None:
             match_paths(module, list(name_modules(target.model)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def diff(
     weights_map: Mapping[str, Any] | str | Path | None = None,
     own: str = "",
     tensor: str | None = None,
+    words: Callable[[Iterable[int]], tuple[str, ...]] = decode_each,
     say: Callable[[str], None] = lambda step: None,
 ) -> Report:
     """Compare a GPT-2 with transformer_lens on tokens of shape (batch, posn): what is wrong first, and why.
@@ -71,7 +72,8 @@ def diff(
     tensor: one that the report is to show beside its match, by its name on either side.
     rtol: the largest relative difference that counts as equal; by default what rounding costs in the model's dtype.
     share: the model holds the reference's tensors themselves, which saves a copy; for code that never writes to its
-    weights. n_heads: where neither shapes nor the model's config tell. `say` is told each step as it begins.
+    weights. n_heads: where neither shapes nor the model's config tell. words: what token ids stand for. `say` is told
+    each step as it begins.
     Raises ShapetraceError where the layout or a size cannot be told, no reference can be built or it has other sizes or
     another dtype, the tokens are none of the model's, or the model raises.
     """
@@ -105,7 +107,7 @@ def diff(
                 f"the model raised {type(error).__name__}: {error}",
                 f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first",
             ) from error
-        return _compare(model, tokens, reference, theirs, seen, random, fitting, converted, rtol, tensor, say)
+        return _compare(model, tokens, reference, theirs, seen, random, fitting, converted, rtol, tensor, words, say)
 
 
 def _layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | None) -> Layout:
@@ -136,6 +138,7 @@ def _compare(
     converted: Mapping[str, Tensor],
     rtol: float | None,
     tensor: str | None,
+    words: Callable[[Iterable[int]], tuple[str, ...]],
     say: Callable[[str], None],
 ) -> Report:
     config, state, dtype = reference.config, reference.state(), theirs.logits.dtype
@@ -180,7 +183,7 @@ def _compare(
             *remark_on_tensors(aligned, open_names, explainer, verdict, theirs),
             *alone,
         ),
-        _predictions(tokens, logits.yours, theirs.logits)
+        _predictions(tokens, logits.yours, theirs.logits, words)
         if fits and logits.yours is not None and not reference.weights.startswith("random")
         else (),
         fitting.layout.name,
@@ -215,8 +218,8 @@ def _same_argmax(yours: Tensor | None, reference: Tensor) -> bool:
     )
 
 
-def _predictions(tokens: Tensor, yours: Tensor, reference: Tensor) -> tuple[Prediction, ...]:
-    def words(ids: Tensor) -> tuple[str, ...]:
-        return decode_each(ids[0].tolist())
-
-    return tuple(map(Prediction, words(tokens), words(yours.argmax(-1)), words(reference.argmax(-1))))
+def _predictions(
+    tokens: Tensor, yours: Tensor, reference: Tensor, words: Callable[[Iterable[int]], tuple[str, ...]]
+) -> tuple[Prediction, ...]:
+    columns = (words(ids[0].tolist()) for ids in (tokens, yours.argmax(-1), reference.argmax(-1)))
+    return tuple(map(Prediction, *columns))

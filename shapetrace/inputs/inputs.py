@@ -13,8 +13,9 @@ from torch import nn
 from shapetrace.errors import ShapetraceError
 from shapetrace.inputs.described import make_value, split_name
 from shapetrace.inputs.interface import DECODER, Interface
-from shapetrace.inputs.text import DEFAULT_TEXT, read_ids, tokenize
-from shapetrace.tokens import words_of
+from shapetrace.inputs.text import tokenize
+from shapetrace.tokens import Tokenizer, load_gpt2, read_ids, words_of
+from shapetrace.tokens.text import DEFAULT_TEXT
 from shapetrace.trace import InputRecord
 
 _PROBE = 7  # tokens where the default text does not fit
@@ -28,6 +29,7 @@ class Asked:
     ids: str | None = None
     described: tuple[str, ...] = ()
     bos: bool = True
+    tokenizer: Tokenizer | None = None  # None: GPT-2's
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Inputs:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     given: InputRecord | None = None
+    tokenizer: Tokenizer | None = None  # that of the tokens, where it is not GPT-2's
 
     @property
     def tokens(self) -> torch.Tensor | None:
@@ -97,7 +100,7 @@ def gather_inputs(
             f"{name} needs {', '.join(f'`{each}`' for each in missing)}: {face.written()}",
             f"describe it, such as --input {face.call_for(bound)}",
         )
-    return Inputs(args, kwargs, given)
+    return Inputs(args, kwargs, given, asked.tokenizer)
 
 
 def _tokens(face: Interface, asked: Asked, generator: torch.Generator, note: Any) -> InputRecord:
@@ -105,21 +108,22 @@ def _tokens(face: Interface, asked: Asked, generator: torch.Generator, note: Any
         raise ShapetraceError("a text and `--ids` are two inputs for one argument", "leave one of them out")
     if asked.ids is not None:
         ids = read_ids(asked.ids, face.name, face.vocabulary)
-        return _record(face, ids)
+        return _record(face, ids, asked.tokenizer)
     try:
         text = DEFAULT_TEXT if asked.text is None else asked.text
-        return tokenize(text, face.name, face.vocabulary, face.context, asked.bos)
+        return tokenize(text, face.name, face.vocabulary, face.context, asked.bos, asked.tokenizer)
     except ShapetraceError:
         if asked.text is not None or face.context is not None or not face.vocabulary:
             raise
     ids = tuple(torch.randint(face.vocabulary, (_PROBE,), generator=generator).tolist())
-    note(f"{face.name} has {face.vocabulary:,} token ids, too few for GPT-2's tokenizer: running {_PROBE} random ids")
-    return _record(face, ids)
+    tokenizer = (asked.tokenizer or load_gpt2()).name
+    note(f"{face.name} has {face.vocabulary:,} token ids, too few for {tokenizer}: running {_PROBE} random ids")
+    return _record(face, ids, asked.tokenizer)
 
 
-def _record(face: Interface, ids: tuple[int, ...]) -> InputRecord:
+def _record(face: Interface, ids: tuple[int, ...], tokenizer: Tokenizer | None) -> InputRecord:
     """Ids without a text."""
-    return InputRecord("", ids, words_of(ids, face.vocabulary))
+    return InputRecord("", ids, words_of(ids, face.vocabulary, tokenizer))
 
 
 def _bind(face: Interface, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:

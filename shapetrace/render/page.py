@@ -1,4 +1,4 @@
-"""A trace or a report as one HTML page that needs nothing else: no network, no files beside it."""
+"""A trace, a report or a pattern as one HTML page that needs nothing else: no network, no files beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from importlib import resources
 
 from shapetrace.folding import fold_names
 from shapetrace.parameters import count_parameters
+from shapetrace.patterns import Pattern
+from shapetrace.render.attention import write_label
 from shapetrace.render.failure import shorten
 from shapetrace.render.numbers import write_number
 from shapetrace.render.report import write_verdict
@@ -69,6 +71,40 @@ def render_report_page(report: Report) -> str:
     tensors = [(row.reference, row.yours or "not seen", row.line, row.difference) for row in report.tensors]
     body = f"<h2>modules</h2>{_differences(modules)}<h2>tensors inside them</h2>{_differences(tensors)}"
     return _page(f"diff with {report.reference}", head, body, collapses=False)
+
+
+def render_pattern_page(name: str, weights: str, pattern: Pattern, labels: Sequence[str]) -> str:
+    """Each head as a table of colours: a row for each query, a column for each key; figures under the pointer."""
+    place = " ".join(filter(None, (pattern.module, pattern.tensor, pattern.source)))
+    head = f"<p class=quiet>{_escape(f'weights: {weights}')}</p>"
+    head += f"<p><span class=path>{_escape(place)}</span> layer {pattern.layer}, {count_of(pattern.count, 'head')}</p>"
+    if weights.startswith("random"):
+        head += "<p class=flag>The weights are random: what a head looks at means nothing.</p>"
+    body = "".join(
+        f"<details data-name='head {number}' open><summary class=path>head {number}</summary>"
+        f"{_heat(rows, labels)}</details>"
+        for number, rows in pattern.heads.items()
+    )
+    return _page(f"attention of {name}", head, f"<div class=tree>{body}</div>", collapses=True)
+
+
+def _heat(rows: Sequence[Sequence[float]], labels: Sequence[str]) -> str:
+    names = [_escape(write_label(label)) for label in labels]
+    queries = names if len(names) == len(rows) else [str(at) for at in range(len(rows))]
+    lines = "".join(
+        f"<tr><th>{query}</th>{''.join(_cell(weight, query, key) for weight, key in zip(row, names, strict=True))}</tr>"
+        for query, row in zip(queries, rows, strict=True)
+    )
+    return (
+        f"<table class=heat><tr><th>query / key</th>{''.join(f'<th>{name}</th>' for name in names)}</tr>{lines}</table>"
+    )
+
+
+def _cell(weight: float, query: str, key: str) -> str:
+    figure = f"{weight:.2f}"
+    return (
+        f"<td style='--part:{100 * weight:.1f}%' title='{query} reads {key}: {figure}'>{figure if weight else ''}</td>"
+    )
 
 
 def _module(call: ModuleCall, modules: Sequence[ModuleCall], base: str, is_open: bool) -> str:

@@ -121,8 +121,9 @@ class HuggingFace:
         return _make_config(cls, changed, f"{self.name} is no {cls.__name__}"), remark
 
     def _load_pretrained(self, cls: Any, config: Any) -> Target:
-        if self.changes:
-            fields = ", ".join(field for field, _ in self.changes)
+        others = [field for field, _ in self.changes if field != _ATTENTION]  # which runs on the same weights
+        if others:
+            fields = ", ".join(others)
             raise WeightsError(
                 f"no pretrained weights are for {self.place} with another {fields}", "leave out what follows the `?`"
             )
