@@ -6,6 +6,7 @@ import re
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.target.built_in import BuiltIn
+from shapetrace.target.forge import Forge
 from shapetrace.target.hugging_face import HuggingFace
 from shapetrace.target.importing import path_restored
 from shapetrace.target.target import Advance, Note, Source, Target, ignore_advance, ignore_note
@@ -28,7 +29,8 @@ def find_source(name: str, settings: tuple[str, ...] = ()) -> Source:
         return HuggingFace.parse(name.removeprefix("hf:"))
     if is_user_model:
         return UserModel.parse(name)
-    return BuiltIn.parse(name, settings)
+    built_in = Forge if name.startswith("forge-") else BuiltIn
+    return built_in.parse(name, settings)
 
 
 def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:
