@@ -177,7 +177,7 @@ def without(state, *keys):
         ),
         (
             {**hugging_face_state(), "h.0.attn.c_attn.weight": torch.ones(20, 61)},
-            "`h.0.attn.c_attn.weight` has shape (20, 61), which is none of 5 heads' q, k and v\n\nhint: give the sizes",
+            "`h.0.attn.c_attn.weight` has shape (20, 61), which does not hold 5 heads' q, k and v\n\nhint: give the",
         ),
     ],
 )

@@ -111,7 +111,7 @@ def _layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | N
         more = f"\n  ... and {len(shapes) - 24} more" if len(shapes) > 24 else ""
         raise ShapetraceError(
             f"{type(model).__name__}'s parameters are in no known layout of GPT-2:{keys}{more}",
-            "known are TransformerLens', Hugging Face's, nanoGPT's and the textbook's; for another one give "
+            "known are TransformerLens', Hugging Face's, nanoGPT's, forge's and the textbook's; for another one give "
             "`--weights-map FILE.yaml` (`weights_map` from Python), your key to TransformerLens' name, a line each: "
             "`tok.weight: embed.W_E`",
         )

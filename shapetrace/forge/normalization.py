@@ -18,7 +18,7 @@ class LayerNorm(nn.Module):
 
     def forward(
         self,
-        residual: Tensor,  # (batch, posn, d_model), as it arrives
+        hidden_state: Tensor,  # (batch, posn, d_model), as it arrives
     ) -> Tensor:
-        out = F.layer_norm(residual, self.weight.shape, self.weight, self.bias, self.eps)  # (batch, posn, d_model)
+        out = F.layer_norm(hidden_state, self.weight.shape, self.weight, self.bias, self.eps)  # (batch, posn, d_model)
         return out
