@@ -13,6 +13,7 @@ from einops import EinopsError
 from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError
+from shapetrace.gpt2 import Config, Transformer
 from shapetrace.report import KeyReport
 from shapetrace.weights.layouts import Layout
 
@@ -138,15 +139,17 @@ def layer_of(key: str) -> list[str]:
     return re.findall(r"(?<=\.)\d+(?=\.)", key)[:1]
 
 
-def own_state(model: nn.Module, fitting: Fitting, like: Mapping[str, Tensor], n_heads: int) -> dict[str, Tensor]:
+def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
     """The model's own weights under TransformerLens names, 0 where it has none; raises ShapetraceError where one does
-    not fit the sizes of `like`.
+    not fit the sizes.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    state = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    with torch.device("meta"):
+        shapes = {name: each.shape for name, each in Transformer(config).named_parameters()}
+    state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for slot in fitting.layout.slots:
         try:
-            parts = slot.unpack(parameters[slot.key].detach(), n_heads)
+            parts = slot.unpack(parameters[slot.key].detach(), config.n_heads)
         except EinopsError:
             parts = {}
         for name in slot.names:
@@ -155,7 +158,7 @@ def own_state(model: nn.Module, fitting: Fitting, like: Mapping[str, Tensor], n_
                     f"`{slot.key}` {tuple(parameters[slot.key].shape)} does not hold {name} {tuple(state[name].shape)}",
                     "diff it with random weights first: they tell what is wrong with the shapes",
                 )
-            state[name] = parts[name].clone()
+            state[name] = parts[name].to(dtype, copy=True)
     return fitting.adapt(state)
 
 

@@ -1,4 +1,4 @@
-"""The sizes of a model, read off its parameters and its config."""
+"""The layout and the sizes of a model, read off its parameters and its config."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2.config import Config
-from shapetrace.weights.layouts import Layout
+from shapetrace.weights.layouts import Layout, find_layout, layout_from_map, read_map
 
 # By our name for a size: what configs call it.
 _SYNONYMS = {
@@ -31,6 +32,24 @@ _TELLING = {"d_vocab": "embed.W_E", "n_ctx": "pos_embed.W_pos", "d_mlp": "mlp.W_
 _MATRICES = ("mlp.W_in",)  # those that nn.Linear keeps transposed
 _BIASES = ("bias", "qkv_bias", "use_bias", "attn_bias")
 Shape = tuple[int, ...]
+
+
+def layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | None = None) -> Layout:
+    """The layout that the map describes, else the known one; raises ShapetraceError where there is none."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
+    layout = find_layout(shapes)
+    if weights_map is not None:
+        return layout_from_map(read_map(weights_map), shapes, layout)
+    if layout is None:
+        keys = "".join(f"\n  {name} {shape}" for name, shape in list(shapes.items())[:24])
+        more = f"\n  ... and {len(shapes) - 24} more" if len(shapes) > 24 else ""
+        raise ShapetraceError(
+            f"{type(model).__name__}'s parameters are in no known layout of GPT-2:{keys}{more}",
+            "known are TransformerLens', Hugging Face's, nanoGPT's, forge's and the textbook's; for another one give "
+            "`--weights-map FILE.yaml` (`weights_map` from Python), your key to TransformerLens' name, a line each: "
+            "`tok.weight: embed.W_E`",
+        )
+    return layout
 
 
 def config_of(model: nn.Module, layout: Layout, n_heads: int | None = None) -> Config:
