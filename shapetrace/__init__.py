@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shapetrace.divergence import diff as diff
     from shapetrace.recorder import record as record
     from shapetrace.recorder import recording as recording
+    from shapetrace.shape_comments import check as check
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.report import Report
@@ -27,6 +28,7 @@ __all__ = [
     "ShapetraceError",
     "TensorRecord",
     "Trace",
+    "check",
     "diff",
     "load",
     "record",
@@ -35,7 +37,12 @@ __all__ = [
 ]
 
 # What needs torch is imported when it is first used: a trace is read and shown without it.
-_LAZY = {"diff": "shapetrace.divergence", "record": "shapetrace.recorder", "recording": "shapetrace.recorder"}
+_LAZY = {
+    "check": "shapetrace.shape_comments",
+    "diff": "shapetrace.divergence",
+    "record": "shapetrace.recorder",
+    "recording": "shapetrace.recorder",
+}
 
 
 def _as_rich(shown: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapetrace.gpt2 import Transformer
+from shapetrace import forge, gpt2
 from shapetrace.inputs import Asked, Inputs, gather_inputs
 from shapetrace.recorder import recording
 from shapetrace.recorder.calls import Observer
@@ -27,7 +27,7 @@ from shapetrace.trace import Failure, Trace
 def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, note: Any = lambda text: None) -> Inputs:
     """What the target is called with; raises ShapetraceError where it needs other inputs than were asked for."""
     model = target.model
-    context = model.cfg.n_ctx if isinstance(model, Transformer) else None
+    context = model.cfg.n_ctx if isinstance(model, gpt2.Transformer | forge.Transformer) else None
     device = "meta" if meta else "cpu"
     return gather_inputs(target.name, model, asked, vocabulary_of(model), context, seed, device, note)
 

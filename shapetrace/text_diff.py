@@ -1,4 +1,4 @@
-"""Diff a model with transformer_lens on a text."""
+"""Diff a model with transformer_lens, or with another model, on a text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from shapetrace.divergence import diff
 from shapetrace.divergence.keys import holding
 from shapetrace.divergence.observation import observe
+from shapetrace.divergence.recorded import record_reference
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.reference import build_reference
@@ -73,13 +74,16 @@ def diff_target(
     wanted: Wanted,
     seed: int = 0,
     say: Callable[[str], None] = lambda step: None,
+    beside: Target | None = None,
 ) -> TextDiff:
-    """Any model beside a reference of its size: on its own weights where they are trained, else on random ones.
+    """Any model beside transformer_lens at its size, or beside another model: on its own weights where they are
+    trained, else on random ones.
 
-    Raises ShapetraceError where no reference can be built for it.
+    Raises ShapetraceError where there can be no reference for it.
     """
     own = target.weights if target.are_trained else ""
-    return _diff(target.model, given, wanted, seed=seed, own=own, say=say)
+    reference = record_reference(beside.model, beside.name, n_heads=wanted.n_heads) if beside else None
+    return _diff(target.model, given, wanted, reference=reference, load=True, seed=seed, own=own, say=say)
 
 
 def _diff(model: nn.Module, given: InputRecord, wanted: Wanted, **how: Any) -> TextDiff:

@@ -57,6 +57,7 @@ CONFIG = Config(d_model=40, n_heads=5, d_head=8, n_layers=3, d_mlp=96)
         (1 / 40, "1 / d_model"),
         (math.sqrt(40 / 39), "sqrt(d_model / (d_model - 1))"),
         (math.sqrt(96), "sqrt(d_mlp)"),
+        (5.0, "n_heads"),
         (0.5, ""),
         (7.77, ""),
         (0.0, ""),
@@ -64,6 +65,13 @@ CONFIG = Config(d_model=40, n_heads=5, d_head=8, n_layers=3, d_mlp=96)
 )
 def test_what_a_number_is_called(number, name):
     assert name_of(number, CONFIG) == name
+
+
+def test_a_number_with_two_names():
+    even = Config(d_model=64, n_heads=4, d_head=16, n_layers=2, d_mlp=256)
+    assert name_of(4.0, even) == "sqrt(d_head) and n_heads"
+    assert name_of(2.0, even, also_simple=True) == "sqrt(n_heads) and d_head**0.25"
+    assert recognise(0.25, even) == "0.25 (that is 1 / sqrt(d_head) and 1 / n_heads)"
 
 
 def test_a_number_with_its_name():

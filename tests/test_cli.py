@@ -34,7 +34,8 @@ def run(*arguments, code=0):
 
 def test_help_lists_the_commands_in_the_order_one_needs_them():
     listed = re.findall(r"^  (\w+)  ", run("--help").stdout.partition("Commands:")[2], re.M)
-    assert listed == ["run", "annotate", "params", "tokens", "attention", "generate", "diff", "compare", "show"]
+    names = ["run", "annotate", "check", "params", "tokens", "attention", "generate", "diff", "compare", "show"]
+    assert listed == names
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))

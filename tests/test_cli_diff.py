@@ -1,6 +1,7 @@
 """The diff command: what it prints, as JSON too, and with which exit code."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -104,3 +105,81 @@ def test_heads_that_do_not_make_up_the_width():
             f"error: transformer_lens {installed_version()} has no GPT-2 with n_heads * d_head = 20 and d_model = 40"
         )
         assert run("--set", "d_head=4", code=2).stderr.startswith(message)
+
+
+FORGE = [
+    word for name in ("n_layers", "d_model", "n_heads", "n_ctx") for word in ("--set", f"{name}={getattr(TINY, name)}")
+]
+
+
+def run_forge(*arguments, code=0):
+    words = ["diff", "The cat", "--model", "forge-small", "--weights", "random", *FORGE, *arguments]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "manual"])
+def test_forge_matches_transformer_lens(attention):
+    printed = run_forge("--set", f"attention={attention}").stdout
+    assert f"reference   transformer_lens {installed_version()}" in printed
+    assert "yours in forge layout" in printed
+    assert "Everything matches: " in printed
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("gpt2-small", "gpt2-small"),
+        ("forge-small?attention=manual", "forge-small"),
+        ("hf:gpt2?n_layer=3&n_embd=40&n_head=5&n_positions=16", "hf:gpt2?n_layer=3&n_embd=40&n_head=5&n_positions=16"),
+    ],
+)
+def test_a_reference_without_transformer_lens(reference, name):
+    """At the sizes that were set, which a built-in reference takes over."""
+    plain = json.loads(run_forge("--reference", reference, "--json").stdout)
+    assert (plain["reference"], plain["weights"], plain["ok"]) == (name, "random (seed 0)", True)
+    plain = json.loads(run_forge("--reference", reference, "--json", "--set", "activation=relu", code=1).stdout)
+    found = plain["first_divergence"]
+    assert (found["reference"], found["cause"]["kind"]) == ("blocks.0.mlp.hook_post", "nonlinearity")
+
+
+def test_the_modular_gpt2_beside_forge():
+    printed = run("--reference", "forge-small", "--set", "d_vocab=50257").stdout
+    assert "reference   forge-small" in printed
+    assert "Everything matches: " in printed
+
+
+def test_on_the_weights_of_a_file(tmp_path):
+    from safetensors.torch import save_file
+
+    from shapetrace.weights import convert
+    from shapetrace.weights.seeded import seeded_state
+
+    config = Config(n_layers=3, d_model=40, n_heads=5, d_head=8, d_mlp=160, n_ctx=16)
+    state = seeded_state(config, 4)
+    state |= {"unembed.W_U": state["embed.W_E"].T, "unembed.b_U": 0 * state["unembed.b_U"]}
+    save_file(convert(state, "nanoGPT"), tmp_path / "model.safetensors")
+    file = ["--weights", str(tmp_path / "model.safetensors"), "--reference", "gpt2-small", "--json"]
+    plain = json.loads(run_forge(*file).stdout)
+    assert (plain["reference"], plain["weights"], plain["ok"]) == ("gpt2-small", "model.safetensors", True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("gpt2-smal", "error: there is no built-in model `gpt2-smal`\n\nhint: did you mean `gpt2-small`"),
+        ("gpt2-small?n_layer=2", "error: a config has no field `n_layer`\n\nhint: did you mean `n_layers`"),
+        ("gpt2-small?n_layers=2", "error: the reference has other sizes than the model: n_layers 3 beside 2"),
+        ("forge-small?activation=relu", "error: forge-small is no GPT-2, and no reference: blocks.0.mlp.post, its"),
+        (
+            "tests/models/unscaled.py:GPT(GPTConfig(n_layer=3, n_head=5, n_embd=40, block_size=16))",
+            "error: unscaled.py:GPT(GPTConfig(n_layer=3, n_head=5, n_embd=40, block_size=16)) is no GPT-2, and no "
+            "reference: blocks.0.attn.attn_scores, its `transformer.h.0.attn.att` is not what GPT-2 computes there",
+        ),
+    ],
+)
+def test_a_reference_that_cannot_be(reference, message, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent.parent)
+    result = run_forge("--reference", reference, code=2)
+    assert (result.stdout, result.stderr.startswith(message)) == ("", True), result.stderr

@@ -196,7 +196,7 @@ NORMS = [
     (
         ("normed * self.w + self.b", "(normed + self.b) * self.w"),
         "out",
-        "`ln1.b` is added before the product with `ln1.w`, and belongs after it.",
+        "`ln1.b` is added before the product with `ln1.w`, and belongs after it: it is x * w + b.",
     ),
 ]
 OPERANDS = [

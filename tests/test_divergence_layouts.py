@@ -107,10 +107,19 @@ def test_biases_that_the_config_leaves_out_are_0_in_the_reference():
     assert (report.ok, report.first_divergence) == (True, None)
 
 
-def test_biases_that_are_just_not_there():
+def test_biases_that_models_in_the_layout_do_without():
     report = shapetrace.diff(models.Textbook(qkv_bias=False).eval(), TOKENS)
+    assert (report.ok, report.keys.unexpected) == (True, ())
+    assert report.remarks[0] == "your model has no b_K, b_Q, b_V, so the reference's are 0; GPT-2 has them"
+
+
+def test_biases_that_are_just_not_there():
+    model = nano()
+    for block in model.transformer.h:
+        block.attn.c_attn.bias = None
+    report = shapetrace.diff(model, TOKENS)
     assert first_of(report)[:2] == ("blocks.0.attn.hook_q", "missing-term")
-    assert report.keys.unexpected[:2] == ("trf_blocks.0.att.W_query.bias", "trf_blocks.1.att.W_query.bias")
+    assert report.keys.unexpected == ("transformer.h.0.attn.c_attn.bias", "transformer.h.1.attn.c_attn.bias")
 
 
 class Wrapped(nn.Module):

@@ -397,6 +397,13 @@ def test_a_file_that_cannot_be_imported(tmp_path, text, message):
     assert str(refused.value).startswith(message.format(file=file))
 
 
+def test_a_library_that_is_not_installed(tmp_path):
+    (tmp_path / "broken.py").write_text("import no_such_thing.inside\n")
+    with pytest.raises(ShapetraceError) as refused:
+        build_target(f"{tmp_path / 'broken.py'}:Net")
+    assert refused.value.hint == "install `no_such_thing` beside shapetrace, or put its folder on PYTHONPATH"
+
+
 def test_set_is_for_built_in_models(file):
     with pytest.raises(ShapetraceError, match="`--set` changes a built-in model") as refused:
         find_source("model.py:GPT(GPTConfig())", ("n_layers=2",))

@@ -11,11 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from shapetrace import forge
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.target import build_on_meta, build_target
 from shapetrace.weights.loading import fit_weights, read_weights
-from shapetrace.weights.presets import PRESETS, configure
+from shapetrace.weights.presets import PRESETS, configure, gpt2_sizes
 from shapetrace.weights.seeded import WithoutInitialising, draw_weights
 
 TINY = Config(n_layers=2, d_model=20, n_heads=5, d_head=4, d_mlp=80, d_vocab=31, n_ctx=16)
@@ -56,20 +57,35 @@ def hugging_face_state(prefix="", head=False):
 
 def test_preset_sizes():
     sizes = {
-        name: (p.config.n_layers, p.config.n_heads, p.config.d_model, p.config.d_mlp) for name, p in PRESETS.items()
+        size: (config.n_layers, config.n_heads, config.d_model, config.d_mlp)
+        for size in ("small", "medium", "large", "xl")
+        for config in (PRESETS[f"gpt2-{size}"].config,)
     }
     assert sizes == {
-        "gpt2-small": (12, 12, 768, 3072),
-        "gpt2-medium": (24, 16, 1024, 4096),
-        "gpt2-large": (36, 20, 1280, 5120),
-        "gpt2-xl": (48, 25, 1600, 6400),
+        "small": (12, 12, 768, 3072),
+        "medium": (24, 16, 1024, 4096),
+        "large": (36, 20, 1280, 5120),
+        "xl": (48, 25, 1600, 6400),
     }
+    for size in sizes:
+        assert gpt2_sizes(PRESETS[f"forge-{size}"].config) == gpt2_sizes(PRESETS[f"gpt2-{size}"].config)
+    assert len(PRESETS) == 8
 
 
 def test_configure():
     assert configure(Config(), ("n_layers=2", "layer_norm_eps = 1e-6", "debug=true")) == Config(
         n_layers=2, layer_norm_eps=1e-6, debug=True
     )
+
+
+def test_configure_a_forge():
+    settings = ("activation=swiglu", "use_bias=false", "d_mlp=96", "drop_prob=0.1")
+    assert configure(forge.Config(), settings) == forge.Config(
+        activation="swiglu", use_bias=False, d_mlp=96, drop_prob=0.1
+    )
+    message = "`activation` is one of relu, gelu, gelu_tanh, swiglu, not `swish`\n\nhint: did you mean `swiglu`"
+    with pytest.raises(ShapetraceError, match=re.escape(message)):
+        configure(forge.Config(), ("activation=swish",))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +177,7 @@ def without(state, *keys):
         ),
         (
             {**hugging_face_state(), "h.0.attn.c_attn.weight": torch.ones(20, 61)},
-            "`h.0.attn.c_attn.weight` has shape (20, 61), which is none of 5 heads' q, k and v\n\nhint: give the sizes",
+            "`h.0.attn.c_attn.weight` has shape (20, 61), which does not hold 5 heads' q, k and v\n\nhint: give the",
         ),
     ],
 )

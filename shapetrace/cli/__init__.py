@@ -10,6 +10,7 @@ import click
 
 from shapetrace.cli.annotate import annotate
 from shapetrace.cli.attention import attention
+from shapetrace.cli.check import check
 from shapetrace.cli.compare import compare
 from shapetrace.cli.diff import diff
 from shapetrace.cli.generate import generate
@@ -57,5 +58,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
 
 
-for _command in (run, annotate, params, tokens, attention, generate, diff, compare, show):
+for _command in (run, annotate, check, params, tokens, attention, generate, diff, compare, show):
     main.add_command(_command)

@@ -71,15 +71,15 @@ def annotate(
     from shapetrace.running import prepare, trace_target
     from shapetrace.target import find_source
     from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.forge import Forge
     from shapetrace.target.target import ignore_advance
 
     if write and as_diff:
         raise click.UsageError("--diff shows what --write would change: one of them at a time")
     with running_user_code():
         source = find_source(model, settings)
-        is_built_in = isinstance(
-            source, BuiltIn
-        )  # which needs no weights for its shapes; other code may look at values
+        # Which needs no weights for its shapes; other code may look at values.
+        is_built_in = isinstance(source, BuiltIn | Forge)
         target = source.outline(seed)
         inputs = prepare(target, Asked(text, ids, described, not no_bos, tokenizer), seed, is_built_in, note)
         if not is_built_in:

@@ -1,4 +1,4 @@
-"""shapetrace diff: a model beside transformer_lens."""
+"""shapetrace diff: a model beside transformer_lens, or beside another one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,21 @@ from shapetrace.cli.options import (
 
 if TYPE_CHECKING:
     from shapetrace.tokens import Tokenizer
+LENS = "transformer_lens"
 
 
 @click.command()
 @text_argument
 @ids_option
 @model_option
+@click.option(
+    "--reference",
+    default=LENS,
+    show_default=True,
+    metavar="NAME",
+    help="What to compare with: any GPT-2 that --model could name, such as gpt2-small, 'gpt2-small?n_layers=2' or "
+    "other.py:GPT.",
+)
 @weights_option
 @seed_option
 @set_option
@@ -63,6 +72,7 @@ def diff(
     text: str | None,
     ids: str | None,
     model: str,
+    reference: str,
     weights: str,
     seed: int,
     settings: tuple[str, ...],
@@ -80,16 +90,17 @@ def diff(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Compare with transformer_lens on TEXT: what is wrong first, and why.
+    """Compare with transformer_lens, or another model, on TEXT: what is wrong first, and why.
 
     Without TEXT it runs on "The cat sat on the mat". A model of your own may keep its weights in TransformerLens'
-    layout, Hugging Face's, nanoGPT's or the common textbook's; both sides get the same random ones, or your own where
-    `--weights` names a file.
+    layout, Hugging Face's, nanoGPT's, forge's or the common textbook's; both sides get the same random ones, or your
+    own where `--weights` names a file.
     Exits with 0 where the logits agree, with 1 where something is wrong or a parameter got no weights.
 
     \b
     shapetrace diff "The cat sat on the mat"
     shapetrace diff --model 'model.py:GPT(GPTConfig(n_layer=2))'
+    shapetrace diff --model forge-small --reference gpt2-small
     shapetrace diff --model model.py:GPT --tensor blocks.0.attn.q
     shapetrace diff --module blocks.0.attn --head 3
     shapetrace diff --dtype float64 --set n_layers=2
@@ -109,8 +120,9 @@ def diff(
     from shapetrace.running import prepare
     from shapetrace.selection import find_path
     from shapetrace.store import check_writable, write_text
-    from shapetrace.target import find_source
+    from shapetrace.target import find_reference, find_source
     from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.target import ignore_advance
     from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
     for path in (svg, html):
@@ -119,6 +131,8 @@ def diff(
     with running_user_code():
         source = find_source(model, settings)
         target = source.outline(seed)
+        other = find_reference(reference, source) if reference != LENS else None
+        other_outline = other.outline(seed) if other else None
         given = prepare(target, Asked(text, ids, bos=not no_bos, tokenizer=tokenizer), seed, note=note).given
     if given is None:
         raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
@@ -130,16 +144,20 @@ def diff(
     if module is not None:
         find_path(module, list(name_modules(target.model)))
     with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():
-        if isinstance(source, BuiltIn):
+        beside = None
+        if other is not None and other_outline is not None:
+            beside = other.complete(other_outline, "random", seed, note, ignore_advance)
+            beside.model.to(getattr(torch, dtype))
+        if isinstance(source, BuiltIn) and beside is None:
             state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
         else:
             target = source.complete(target, weights, seed, note, advance)
             target.model.to(getattr(torch, dtype))
     with steps() as say, running_user_code():
-        if isinstance(source, BuiltIn):
+        if isinstance(source, BuiltIn) and beside is None:
             result = diff_text(source.config, state, origin, given, wanted, say)
         else:
-            result = diff_target(target, given, wanted, seed, say)
+            result = diff_target(target, given, wanted, seed, say, beside)
     report = narrow(result.report, module) if module is not None else result.report
     if html is not None:
         write_text(html, render_report_page(report))

@@ -15,16 +15,16 @@ model_option = click.option(
     default="gpt2-small",
     show_default=True,
     metavar="NAME",
-    help="A built-in (gpt2-small, gpt2-medium, gpt2-large, gpt2-xl), your own (file.py:Name, package.module:Name, with "
-    "or without arguments: 'file.py:GPT(Config(n_layers=2))'), or one of Hugging Face's (hf:NAME-OR-FOLDER, "
-    "'hf:gpt2?n_layer=2').",
+    help="A built-in (gpt2-small, -medium, -large, -xl, forge-small and so on), your own (file.py:Name, "
+    "package.module:Name, with or without arguments: 'file.py:GPT(Config(n_layers=2))'), or one of Hugging Face's "
+    "(hf:NAME-OR-FOLDER, 'hf:gpt2?n_layer=2').",
 )
 set_option = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Change a field of a built-in model's Config, such as n_layers=2. Repeatable.",
+    help="Change a field of a built-in model's Config: n_layers=2, or of a forge activation=swiglu. Repeatable.",
 )
 module_option = click.option(
     "--module", metavar="PATH", help="Only this module, such as blocks.0.attn, or those that match 'blocks.*.mlp'."

@@ -23,7 +23,8 @@ from shapetrace.divergence.values import Values
 from shapetrace.gpt2.config import Config
 from shapetrace.report import Cause
 
-STRONGLY, WEAKLY = 2, 1  # up to what a module returns; up to some tensor before that
+# On every way that leads on; on one way, up to what a module returns; up to some tensor before that.
+WHOLLY, STRONGLY, WEAKLY = 3, 2, 1
 _ARRANGEMENTS = 4  # of a tensor, where axes of one size leave several
 _FURTHEST = 6  # activations between an edit and the tensor that shows it
 
@@ -35,7 +36,7 @@ class Explanation:
     aligned: Aligned
     seen: Observed
     fit: Fit
-    confirmed: int  # what is computed from it is as the edit says, too: STRONGLY, WEAKLY or not at all, 0
+    confirmed: int  # what is computed from it is as the edit says, too: WHOLLY, STRONGLY, WEAKLY or not at all, 0
 
 
 class Explainer:
@@ -49,6 +50,7 @@ class Explainer:
         limit: float,
         zero: frozenset[str] = frozenset(),
         unloaded: Mapping[str, str] | None = None,
+        ran: tuple[int, ...] = (),
     ):
         self._aligned = aligned
         self._values = values
@@ -56,6 +58,8 @@ class Explainer:
         self._readers = readers_of(values.definitions)
         self._zero = zero
         self._unloaded = unloaded or {}
+        self._ran = ran
+        self._matched = {id(every.value) for each in aligned.values() for every in each.alike}
         # What is left over has to be rounding, and how much that is here the tensors that match tell.
         worst = max(
             (e.difference.relative for e in aligned.values() if e.state == MATCHED and e.difference), default=0.0
@@ -82,10 +86,10 @@ class Explainer:
         for cost, group in groupby(sorted(trials, key=lambda each: each[:3]), key=lambda each: each[0]):
             for _, _, _, edit, seen in group:
                 each = self._try(edit, target, seen.value, base)
-                if each is not None:
-                    confirmed = self._confirm({**base, **each.definitions}, name, seen)
+                confirmed = self._strength({**base, **each.definitions}, name, seen) if each else 0
+                if each is not None and (confirmed or not self._is_innocent(target, seen)):
                     found.append((-confirmed, cost, each.left_over, Explanation(target, seen, each, confirmed)))
-            if any(each[3].confirmed == STRONGLY for each in found):
+            if any(each[3].confirmed == WHOLLY for each in found):
                 break
         best = min(found, key=lambda each: each[:3], default=None)
         return self._at_its_earliest(best[3]) if best else None
@@ -100,8 +104,8 @@ class Explainer:
     def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
         yours = None if arranged is None else arranged.double()
-        definition = self._values.definitions[place]
-        return edits_at(Site(definition, self._values, self._config, self._zero, self._unloaded, yours, target.name))
+        known = (self._values.definitions[place], self._values, self._config, self._zero, self._unloaded)
+        return edits_at(Site(*known, yours, target.name, self._ran))
 
     def _try(self, edit: Edit, target: Aligned, yours: Tensor, base: Mapping[str, Definition]) -> Fit | None:
         try:
@@ -130,6 +134,42 @@ class Explainer:
                 if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
                     return seen
         return None
+
+    def _is_innocent(self, target: Aligned, seen: Observed) -> bool:
+        """Whether a tensor is another activation, a right one, and has nothing but the name of this one.
+
+        `att` may be the scores and then the pattern: that the scores are what they are says nothing of the pattern.
+        """
+        is_certain = target.is_placed and seen is (target.later or target.candidates[0])
+        return id(seen.value) in self._matched and not is_certain
+
+    def _strength(self, edited: Mapping[str, Definition], name: str, seen: Observed) -> int:
+        strength = self._confirm(edited, name, seen)
+        return WHOLLY if strength == STRONGLY and not self._is_contradicted(edited, name, seen) else strength
+
+    def _is_contradicted(self, edited: Mapping[str, Definition], name: str, but: Observed) -> bool:
+        """Whether on some way on from what was edited the next tensor that is certain is not what the edits make it.
+
+        The stream is read by a sub-layer and by the sum after it: an edit that only one of them shows is none of it.
+        """
+        changed = [*edited, name]
+        frontier = [*changed, *(reader for each in changed for reader in self._readers.get(each, ()))]
+        done = {name}
+        for reader in frontier:
+            if reader in done:
+                continue
+            done.add(reader)
+            aligned = self._aligned[reader]
+            is_matched = aligned.state == MATCHED and aligned.yours is not None
+            shown = [aligned.yours, *(each.value for each in (aligned.later,) if each)] if is_matched else []
+            if aligned.is_placed and not is_matched:
+                shown = [each.value for each in aligned.candidates]
+            values = [each for each in shown if each is not None and each is not but.value]
+            if not values:
+                frontier += self._readers.get(reader, ())
+            elif self._gap(edited, aligned, values) > 20 * self.limit:
+                return True
+        return False
 
     def _confirm(self, edited: Mapping[str, Definition], name: str, but: Observed, alone: int = STRONGLY) -> int:
         """Whether the next tensors that are seen, but the one that the edit was found in, are what it makes them.
@@ -174,6 +214,10 @@ class Explainer:
     def cause_of(self, found: Explanation) -> Cause:
         """In words, with the number that was found."""
         edit, at = found.fit.edit, found.fit.definition.name
+        if (
+            edit.kind == "missing-term" and edit.tensor in self._unloaded
+        ):  # it is there, and holds what it was built with
+            return Cause("weights", self._unloaded[edit.tensor], None, edit.tensor)
         words = edit.words(found.fit.number)
         return Cause(
             edit.kind,
@@ -182,16 +226,6 @@ class Explainer:
             edit.tensor or None,
             at if at != found.aligned.name else None,
         )
-
-    def same_as(self, aligned: Aligned) -> str:
-        """The activation, another one, that has the values of what stands beside this one; "" where none has."""
-        if aligned.yours is None:
-            return ""
-        for name, each in self._aligned.items():
-            alike = name != aligned.name and each.definition.axes == aligned.definition.axes
-            if alike and self._gap({}, each, [aligned.yours]) <= 20 * self.limit:
-                return name
-        return ""
 
     def unexplained(self, aligned: Aligned, yours: Tensor) -> Cause:
         """What can be said without an edit: a parameter that was never loaded, rounding, or the plain figures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,37 @@ from shapetrace.divergence.candidates import find_others
 from shapetrace.divergence.causes import Explainer
 from shapetrace.divergence.definitions import define_gpt2
 from shapetrace.divergence.findings import describe_tensor, describe_verdict, to_row
-from shapetrace.divergence.flow import find_open, readers_of
+from shapetrace.divergence.flow import find_open, layers_run, readers_of
 from shapetrace.divergence.isolation import compare_end_to_end, run_alone
-from shapetrace.divergence.keys import Fitting, compare_keys, find_unloaded, fit_layout, holding, own_state
-from shapetrace.divergence.observation import Observation, Observed
+from shapetrace.divergence.keys import Fitting, compare_keys, fit_layout, holding, own_state
+from shapetrace.divergence.observation import Observation, Observed, find_logits
 from shapetrace.divergence.places import find_places
-from shapetrace.divergence.preconditions import check_reference, check_values, dtype_of, remark_on_setting
+from shapetrace.divergence.preconditions import (
+    check_reference,
+    check_values,
+    dtype_of,
+    remark_on_biases,
+    remark_on_setting,
+)
 from shapetrace.divergence.randomness import judge_randomness, observe_twice
+from shapetrace.divergence.recorded import RecordedReference, record_reference
 from shapetrace.divergence.remarks import remark_on_tensors
-from shapetrace.divergence.sizes import config_of, says_no_bias
+from shapetrace.divergence.sizes import config_of, layout_of, says_no_bias
 from shapetrace.divergence.tolerance import tolerance_of
+from shapetrace.divergence.unloaded import find_unloaded
 from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import find_first
 from shapetrace.errors import ShapetraceError
-from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.reference import Reference, ReferenceRun, build_reference
 from shapetrace.report import Prediction, Report
 from shapetrace.tokens import decode_each
-from shapetrace.trace import TensorRecord
-from shapetrace.weights.layouts import Layout, find_layout, layout_from_map, read_map
 from shapetrace.weights.seeded import seeded_state
 
 
 def diff(
     model: nn.Module,
     tokens: Tensor,
-    reference: Reference | None = None,
+    reference: Reference | nn.Module | None = None,
     *,
     seed: int = 0,
     rtol: float | None = None,
@@ -53,15 +58,16 @@ def diff(
     words: Callable[[Iterable[int]], tuple[str, ...]] = decode_each,
     say: Callable[[str], None] = lambda step: None,
 ) -> Report:
-    """Compare a GPT-2 with transformer_lens on tokens of shape (batch, posn): what is wrong first, and why.
+    """Compare a GPT-2 with transformer_lens, or another one, on tokens of shape (batch, posn): what is wrong, and why.
 
-    Its parameters may have TransformerLens', Hugging Face's or nanoGPT's names, or those of the common textbook; others
-    are told by `weights_map`, a mapping or a YAML file: your key to TransformerLens' name, or to
+    Its parameters may have TransformerLens', Hugging Face's, nanoGPT's or forge's names, or the textbook's; others are
+    told by `weights_map`, a mapping or a YAML file: your key to TransformerLens' name, or to
     `{name: ..., transpose: true}`, or to a list of names for a fused tensor.
 
-    Without a reference one is built at the model's sizes, with random weights from the seed, and for the time of the
-    diff the model holds its weights; or, where `own` says in words where they came from, with the model's own. With a
-    reference the model is compared with the weights it has, unless `load` is True.
+    Without a reference, transformer_lens is built at the model's sizes, with random weights from the seed, and for the
+    time of the diff the model holds its weights; or, where `own` says in words where they came from, with the model's
+    own. A module as the reference is a GPT-2 of these sizes in a known layout. With a reference the model is compared
+    with the weights it has, unless `load` is True: a module then holds the same random ones, or the model's own.
     tensor: one that the report is to show beside its match, by its name on either side.
     rtol: the largest relative difference that counts as equal; by default what rounding costs in the model's dtype.
     share: the model holds the reference's tensors themselves, which saves a copy; for code that never writes to its
@@ -73,24 +79,31 @@ def diff(
     if rtol is not None and not rtol >= 0:
         raise ShapetraceError(f"rtol is a number from 0 up, not {rtol}")
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    layout = _layout_of(model, weights_map)
+    layout = layout_of(model, weights_map)
     config = config_of(model, layout, n_heads)
     check_values(model, tokens, config)
     fitting = fit_layout(model, layout, says_no_bias(model))
     dtype = dtype_of(model)
-    if reference is None:
-        load = True if load is None else load
-        say("drawing weights")
-        state = fitting.adapt(seeded_state(config, seed, dtype))
-        if own:
-            state = own_state(model, fitting, state, config.n_heads)
-        say("building the reference")
-        reference = build_reference(config, state, own or f"random (seed {seed})")
-    check_reference(reference, config, dtype)
-    converted = fitting.convert(reference.state())
-    with holding(model, converted, share) if load else nullcontext():
+    if isinstance(reference, nn.Module):
+        reference = record_reference(reference)
+    with ExitStack() as stack:
+        if reference is None or (load and isinstance(reference, RecordedReference)):
+            load = True if load is None else load
+            say("drawing weights")
+            drawn = own_state(model, fitting, config, dtype) if own else seeded_state(config, seed, dtype)
+            state, origin = fitting.adapt(drawn), own or f"random (seed {seed})"
+            if reference is None:
+                say("building the reference")
+                reference = build_reference(config, state, origin)
+            else:
+                check_reference(reference, config, dtype, to_hold=True)
+                reference = stack.enter_context(reference.lent(state, origin, exactly=bool(own)))
+        check_reference(reference, config, dtype)
+        converted = fitting.convert(reference.state())
         say("running the reference")
         theirs = reference.run(tokens)
+        if load:
+            stack.enter_context(holding(model, converted, share))
         say("running yours")
         try:
             seen, random = observe_twice(model, tokens)
@@ -101,23 +114,6 @@ def diff(
                 f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first",
             ) from error
         return _compare(model, tokens, reference, theirs, seen, random, fitting, converted, rtol, tensor, words, say)
-
-
-def _layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | None) -> Layout:
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
-    if weights_map is not None:
-        return layout_from_map(read_map(weights_map), shapes)
-    layout = find_layout(shapes)
-    if layout is None:
-        keys = "".join(f"\n  {name} {shape}" for name, shape in list(shapes.items())[:24])
-        more = f"\n  ... and {len(shapes) - 24} more" if len(shapes) > 24 else ""
-        raise ShapetraceError(
-            f"{type(model).__name__}'s parameters are in no known layout of GPT-2:{keys}{more}",
-            "known are TransformerLens', Hugging Face's, nanoGPT's and the textbook's; for another one give "
-            "`--weights-map FILE.yaml` (`weights_map` from Python), your key to TransformerLens' name, a line each: "
-            "`tok.weight: embed.W_E`",
-        )
-    return layout
 
 
 def _compare(
@@ -138,7 +134,7 @@ def _compare(
     limit = tolerance_of(dtype, isolated=False) if rtol is None else rtol
     definitions = define_gpt2(config, tokens.shape[1])
     places = find_places(fitting.layout, definitions)
-    aligned = align(definitions, theirs.activations, seen, places, _find_logits(seen, theirs), limit)
+    aligned = align(definitions, theirs.activations, seen, places, find_logits(seen, theirs.logits.shape), limit)
 
     say("running each module on the reference's input")
     alone: list[str] = []
@@ -154,7 +150,7 @@ def _compare(
     own = {name: tensor for each in unloaded for name, tensor in each.held.items()}
     values = Values(definitions, theirs.activations, state, tokens, own, find_others(seen, used, places))
     why = {name: each.why for each in unloaded for name in each.names}
-    explainer = Explainer(aligned, values, config, limit, fitting.without, why)
+    explainer = Explainer(aligned, values, config, limit, fitting.without, why, layers_run(seen, places))
     readers = readers_of(definitions)
     open_names = find_open(aligned, readers)
     verdict = find_first(aligned, open_names, readers, explainer)
@@ -172,6 +168,7 @@ def _compare(
         describe_verdict(verdict, explainer, seen, limit) if verdict else None,
         (
             *remark_on_setting(model, config, state, tokens, seen),
+            *remark_on_biases(fitting.without),
             *remark_on_tensors(aligned, open_names, explainer, verdict, theirs),
             *alone,
         ),
@@ -181,20 +178,6 @@ def _compare(
         fitting.layout.name,
         describe_tensor(tensor, aligned, seen, limit) if tensor is not None else None,
     )
-
-
-def _find_logits(seen: Observation, theirs: ReferenceRun) -> Observed | None:
-    """What the model returned: the tensor with the shape of logits, else one with their last axis, else the first."""
-    leaves = [value for _, value in walk_leaves("", seen.output)]
-    shaped = [value for value in leaves if value.shape == theirs.logits.shape]
-    wide = [value for value in leaves if value.ndim and value.shape[-1] == theirs.logits.shape[-1]]
-    logits = next(iter(shaped or wide or leaves), None)
-    if logits is None:
-        return None
-    for each in reversed(seen.tensors):
-        if each.module == "" and each.value.shape == logits.shape and torch.equal(each.value, logits):
-            return each
-    return Observed("", TensorRecord("out", "output", tuple(logits.shape), str(logits.dtype)[6:]), logits.detach())
 
 
 def _same_argmax(yours: Tensor | None, reference: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""From which activations a difference flows on to the logits, and which ones heal."""
+"""From which activations a difference flows on to the logits, and which ones heal; in which order the layers ran."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 from shapetrace.divergence.alignment import DIFFERS, MATCHED, Aligned
 from shapetrace.divergence.definitions import Definition
+from shapetrace.divergence.observation import Observation
+from shapetrace.divergence.places import Places
+from shapetrace.trace import walk_calls
 
 
 def readers_of(definitions: Mapping[str, Definition]) -> dict[str, list[str]]:
@@ -47,3 +50,11 @@ def ancestors(name: str, definitions: Mapping[str, Definition], within: set[str]
                 found.append(each)
                 frontier.append(each)
     return found
+
+
+def layers_run(seen: Observation, places: Places) -> tuple[int, ...]:
+    """The layers whose own modules ran, in that order, each as often as it did."""
+    blocks = {path.removeprefix("blocks."): own for path, own in places.modules.items() if path.startswith("blocks.")}
+    layers = {own: int(rest) for rest, own in blocks.items() if rest.isdigit()}
+    calls = (call.module for whole in seen.trace.calls for call in walk_calls(whole))
+    return tuple(layers[module] for module in calls if module in layers)

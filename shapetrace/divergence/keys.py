@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 
 import torch
 from einops import EinopsError
 from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError
+from shapetrace.gpt2 import Config, Transformer
 from shapetrace.report import KeyReport
 from shapetrace.weights.layouts import Layout
 
 # A layout may do without these: the head is then the embedding, and its bias 0.
 _HEAD, _HEAD_BIAS = "unembed.W_U", "unembed.b_U"
+_NEAR = 0.6  # of 1: how alike two names are that may be meant for each other, as in difflib
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,28 @@ class Fitting:
 
 
 def fit_layout(model: nn.Module, layout: Layout, no_bias: bool) -> Fitting:
-    """Whether the head is tied, and what is absent on purpose: a bias of the head, and all where the config says so."""
+    """Whether the head is tied, and what is absent on purpose.
+
+    That is a bias of the head, those that models in this layout often do without, if it has none of them, and all where
+    the config says so.
+    """
     parameters = dict(model.named_parameters(remove_duplicate=False))
+    placed = {slot.key for slot in layout.slots}
+    strangers = [each.shape for key, each in parameters.items() if key not in placed]
     embedding, head = layout.slot_of("embed.W_E"), layout.slot_of(_HEAD)
-    tied = head is None or (embedding is not None and parameters[head.key] is parameters[embedding.key])
-    absent = {name for slot in layout.absent for name in slot.names}
-    biases = {name for name in absent if name.rpartition(".")[2].startswith("b")}
-    return Fitting(layout, tied, frozenset(biases if no_bias else biases & {_HEAD_BIAS}))
+    if head is not None:
+        tied = embedding is not None and parameters[head.key] is parameters[embedding.key]
+    else:  # a head of another name is none of the embedding's
+        tied = embedding is None or not {parameters[embedding.key].shape, parameters[embedding.key].shape[::-1]} & {
+            *strangers
+        }
+    biases = {name for slot in layout.absent for name in slot.names if name.rpartition(".")[2].startswith("b")}
+    if no_bias:
+        return Fitting(layout, tied, frozenset(biases))
+    has_some = any(name.endswith(layout.optional) for slot in layout.slots for name in slot.names)
+    has_some = has_some or any(len(shape) == 1 for shape in strangers)
+    optional = () if has_some else layout.optional
+    return Fitting(layout, tied, frozenset(name for name in biases if name == _HEAD_BIAS or name.endswith(optional)))
 
 
 def compare_keys(model: nn.Module, state: Mapping[str, Tensor], fitting: Fitting | None = None) -> KeyReport:
@@ -81,7 +99,7 @@ def compare_keys(model: nn.Module, state: Mapping[str, Tensor], fitting: Fitting
             if name in state and each.shape != state[name].shape
         ),
         buffers=tuple(key for key in own if key not in parameters and key not in state),
-        different=tuple(name for name in fitting_names if not _same(parameters[name], state[name])),
+        different=tuple(name for name in fitting_names if not is_same(parameters[name], state[name])),
         tied=_tied(parameters, fitting) if fitting else (),
         suggestions=tuple(
             f"`{name}`: did you mean `{near.rpartition('.')[2] if _owner(near) == _owner(name) else near}`?"
@@ -91,65 +109,47 @@ def compare_keys(model: nn.Module, state: Mapping[str, Tensor], fitting: Fitting
 
 
 def nearest_names(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
-    """For each parameter that got nothing: the key of the state without a place that it is likely meant to be."""
+    """For each parameter that got nothing: the key of the state without a place that it is likely meant to be.
+
+    None where two keys are as near, or where another parameter is nearer to it.
+    """
     spare = [key for key in state if key not in parameters]
-    found = {}
+    claims = []
     for name, parameter in parameters.items():
         if name not in state:
-            fitting = [key for key in spare if state[key].shape == parameter.shape and _owner(key) == _owner(name)]
-            near = get_close_matches(name, fitting or spare, n=1, cutoff=0.6)
-            if near or len(fitting) == 1:
-                found[name] = (near or fitting)[0]
-    return found
+            alike = [key for key in spare if state[key].shape == parameter.shape and layer_of(key) == layer_of(name)]
+            beside = [key for key in alike if _owner(key) == _owner(name)]
+            near = sorted(((_likeness(name, key), key) for key in beside or alike or spare), reverse=True)
+            is_only = len(near) == 1 and bool(alike)
+            if near and (is_only or (near[0][0] >= _NEAR and (len(near) == 1 or near[0][0] > near[1][0]))):
+                claims.append((*near[0], name))
+    found: dict[str, str] = {}
+    for _, key, name in sorted(claims, reverse=True):
+        if key not in found.values():
+            found[name] = key
+    return {name: found[name] for name in parameters if name in found}
 
 
-@dataclass(frozen=True, slots=True)
-class Unloaded:
-    """A parameter of yours that does not hold what the reference has in its place."""
-
-    key: str
-    why: str  # a sentence
-    held: dict[str, Tensor]  # by TransformerLens name: its value, where it has the reference's shape or spreads to it
-    names: tuple[str, ...]  # the TransformerLens names that it stands for
+def _likeness(name: str, key: str) -> float:
+    return SequenceMatcher(None, name, key).ratio()
 
 
-def find_unloaded(model: nn.Module, fitting: Fitting, converted: Mapping[str, Tensor], n_heads: int) -> list[Unloaded]:
-    """Parameters with other values, another shape, or a name that the reference has no tensor for."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    slots = {slot.key: slot for slot in (*fitting.layout.slots, *fitting.layout.absent)}
-    meant = {**{key: key for key in parameters if key in slots}, **nearest_names(parameters, converted)}
-    found = []
-    for key, other in meant.items():
-        slot, held = slots.get(other), parameters[key].detach()
-        if slot is None or other not in converted or _same(held, converted[other]):
-            continue
-        expected = converted[other]
-        if key != other:
-            why = f"`{key}` was never loaded: the reference has no tensor of that name, but `{other}`."
-        elif held.shape != expected.shape:
-            why = (
-                f"`{key}` was never loaded: it is {tuple(held.shape)}, and the reference's is {tuple(expected.shape)}."
-            )
-        elif held.ndim == 2 and held.shape[0] == held.shape[1] and _same(held.T, expected):
-            why = f"`{key}` holds the reference's values transposed."
-        else:
-            why = f"`{key}` holds other values than the reference's: was it loaded?"
-        fits = held.shape == expected.shape
-        spread = held.expand_as(expected) if not fits and held.numel() == 1 else held
-        values = slot.unpack(spread, n_heads) if fits or held.numel() == 1 else {}
-        found.append(Unloaded(key, why, values, slot.names))
-    return found
+def layer_of(key: str) -> list[str]:
+    """`trf_blocks.0.norm1.scale` -> `['0']`."""
+    return re.findall(r"(?<=\.)\d+(?=\.)", key)[:1]
 
 
-def own_state(model: nn.Module, fitting: Fitting, like: Mapping[str, Tensor], n_heads: int) -> dict[str, Tensor]:
+def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
     """The model's own weights under TransformerLens names, 0 where it has none; raises ShapetraceError where one does
-    not fit the sizes of `like`.
+    not fit the sizes.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    state = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    with torch.device("meta"):
+        shapes = {name: each.shape for name, each in Transformer(config).named_parameters()}
+    state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for slot in fitting.layout.slots:
         try:
-            parts = slot.unpack(parameters[slot.key].detach(), n_heads)
+            parts = slot.unpack(parameters[slot.key].detach(), config.n_heads)
         except EinopsError:
             parts = {}
         for name in slot.names:
@@ -158,7 +158,7 @@ def own_state(model: nn.Module, fitting: Fitting, like: Mapping[str, Tensor], n_
                     f"`{slot.key}` {tuple(parameters[slot.key].shape)} does not hold {name} {tuple(state[name].shape)}",
                     "diff it with random weights first: they tell what is wrong with the shapes",
                 )
-            state[name] = parts[name].clone()
+            state[name] = parts[name].to(dtype, copy=True)
     return fitting.adapt(state)
 
 
@@ -206,7 +206,8 @@ def _owner(key: str) -> str:
     return key.rpartition(".")[0]
 
 
-def _same(yours: Tensor, reference: Tensor) -> bool:
+def is_same(yours: Tensor, reference: Tensor) -> bool:
+    """Whether a parameter holds the reference's values, rounded to its own dtype."""
     if yours.shape != reference.shape:
         return False
     # A parameter of fewer digits holds a value that was rounded to them.

@@ -126,6 +126,20 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     return Observation(trace, output, tensors, given, returned, calls, frozenset(containers))
 
 
+def find_logits(seen: Observation, shape: tuple[int, ...]) -> Observed | None:
+    """What the model returned: the tensor of the logits' shape, else one with their last axis, else the first."""
+    leaves = [value for _, value in walk_leaves("", seen.output)]
+    shaped = [value for value in leaves if value.shape == shape]
+    wide = [value for value in leaves if value.ndim and value.shape[-1] == shape[-1]]
+    logits = next(iter(shaped or wide or leaves), None)
+    if logits is None:
+        return None
+    for each in reversed(seen.tensors):
+        if each.module == "" and each.value.shape == logits.shape and torch.equal(each.value, logits):
+            return each
+    return Observed("", TensorRecord("out", "output", tuple(logits.shape), str(logits.dtype)[6:]), logits.detach())
+
+
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)

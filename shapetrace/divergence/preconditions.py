@@ -35,16 +35,21 @@ def check_values(model: nn.Module, tokens: Tensor, config: Config) -> None:
         raise ShapetraceError(f"{tokens.shape[1]} tokens are more than n_ctx = {config.n_ctx}", "give fewer")
 
 
-def check_reference(reference: Reference, config: Config, dtype: torch.dtype) -> None:
-    """Raise ShapetraceError where the reference cannot stand beside a model of this size and dtype."""
+def check_reference(reference: Reference, config: Config, dtype: torch.dtype, to_hold: bool = False) -> None:
+    """Raise ShapetraceError where the reference cannot stand beside a model of this size and dtype.
+
+    to_hold: whether both are to hold the same weights; else one of them may know more positions.
+    """
     its_dtype = next(iter(reference.state().values())).dtype
     if its_dtype != dtype:
         raise ShapetraceError(f"the reference is {its_dtype} and the model {dtype}", "bring both to one dtype")
-    other = [size for size in _SIZES if getattr(reference.config, size) != getattr(config, size)]
+    sizes = (*_SIZES, "n_ctx") if to_hold else _SIZES
+    other = [size for size in sizes if getattr(reference.config, size) != getattr(config, size)]
     if other:
         told = ", ".join(f"{size} {getattr(config, size)} beside {getattr(reference.config, size)}" for size in other)
         raise ShapetraceError(
-            f"the reference has other sizes than the model: {told}", "build it with the model's config"
+            f"the reference has other sizes than the model: {told}",
+            "build it at the model's; on the command line --reference 'gpt2-small?n_layers=2&n_heads=4'",
         )
 
 
@@ -90,6 +95,13 @@ def remark_on_setting(
             f"your model embeds {longer[0]} tokens where {tokens.shape[1]} were given: "
             "does it put <|endoftext|> in front by itself?"
         )
+
+
+def remark_on_biases(without: frozenset[str]) -> Iterator[str]:
+    """Which biases the reference was given as 0 because the model has none."""
+    biases = sorted({name.rpartition(".")[2] for name in without} - {"b_U"})
+    if biases:
+        yield f"your model has no {', '.join(biases)}, so the reference's are 0; GPT-2 has them"
 
 
 def is_processed(state: Mapping[str, Tensor]) -> bool:

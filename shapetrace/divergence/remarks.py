@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shapetrace.divergence.alignment import DIFFERS, MATCHED, UNSEEN, Aligned
 from shapetrace.divergence.causes import Explainer
-from shapetrace.divergence.edits.edit import short
 from shapetrace.divergence.tolerance import visible_scores
 from shapetrace.divergence.verdict import Verdict
 from shapetrace.folding import fold_names
@@ -31,11 +30,8 @@ def remark_on_tensors(
         if each.state != DIFFERS or each.name in open_names or any(other.state == DIFFERS for other in comes_from):
             continue
         found = explainer.explain(each.name, [each.name])
-        other = explainer.same_as(each)
         if found is not None and found.confirmed:
             causes.setdefault(explainer.cause_of(found).detail, []).append(each.name)
-        elif other:
-            causes.setdefault(f"yours has the values of {short(other)} there.", []).append(each.name)
     for detail, names in causes.items():
         yield f"{_fold(names)} differ{'' if names[1:] else 's'} and it heals: {detail}"
     unseen = [each for each in before if each.state == UNSEEN]

@@ -1,17 +1,19 @@
-"""The sizes of a model, read off its parameters and its config."""
+"""The layout and the sizes of a model, read off its parameters and its config."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2.config import Config
-from shapetrace.weights.layouts import Layout
+from shapetrace.weights.layouts import Layout, find_layout, layout_from_map, read_map
 
 # By our name for a size: what configs call it.
 _SYNONYMS = {
@@ -25,8 +27,29 @@ _SYNONYMS = {
 }
 # By our name for a size: the letter that tables of layouts have for it.
 _LETTERS = {"d_model": "m", "d_vocab": "v", "n_ctx": "c", "d_mlp": "f", "n_heads": "n", "d_head": "h"}
+# By our name for a size: the parameter that tells it.
+_TELLING = {"d_vocab": "embed.W_E", "n_ctx": "pos_embed.W_pos", "d_mlp": "mlp.W_in"}
+_MATRICES = ("mlp.W_in",)  # those that nn.Linear keeps transposed
 _BIASES = ("bias", "qkv_bias", "use_bias", "attn_bias")
 Shape = tuple[int, ...]
+
+
+def layout_of(model: nn.Module, weights_map: Mapping[str, Any] | str | Path | None = None) -> Layout:
+    """The layout that the map describes, else the known one; raises ShapetraceError where there is none."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
+    layout = find_layout(shapes)
+    if weights_map is not None:
+        return layout_from_map(read_map(weights_map), shapes, layout)
+    if layout is None:
+        keys = "".join(f"\n  {name} {shape}" for name, shape in list(shapes.items())[:24])
+        more = f"\n  ... and {len(shapes) - 24} more" if len(shapes) > 24 else ""
+        raise ShapetraceError(
+            f"{type(model).__name__}'s parameters are in no known layout of GPT-2:{keys}{more}",
+            "known are TransformerLens', Hugging Face's, nanoGPT's, forge's and the textbook's; for another one give "
+            "`--weights-map FILE.yaml` (`weights_map` from Python), your key to TransformerLens' name, a line each: "
+            "`tok.weight: embed.W_E`",
+        )
+    return layout
 
 
 def config_of(model: nn.Module, layout: Layout, n_heads: int | None = None) -> Config:
@@ -58,11 +81,40 @@ def config_of(model: nn.Module, layout: Layout, n_heads: int | None = None) -> C
     unknown = [name for name, size in sizes.items() if size is None]
     if unknown or not sizes["n_layers"]:
         raise ShapetraceError(
-            f"{type(model).__name__}'s parameters do not tell {', '.join(unknown) or 'its layers'}",
-            "a diff takes a GPT-2: embeddings, blocks of attention and MLP, and a head",
+            f"{type(model).__name__}'s parameters do not tell {', '.join(unknown) or 'its layers'}"
+            + _describe_strangers(layout, shapes),
+            _hint_at(unknown, layout, shapes),
         )
     known: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
     return Config(**known)
+
+
+def _describe_strangers(layout: Layout, shapes: Mapping[str, Shape]) -> str:
+    strangers = _strangers(layout, shapes)
+    told = "".join(f"\n  {name} {shapes[name]}" for name in strangers[:12])
+    more = f"\n  ... and {len(strangers) - 12} more" if len(strangers) > 12 else ""
+    return f"; these have no place in the {layout.name} layout:{told}{more}" if strangers else ""
+
+
+def _hint_at(unknown: list[str], layout: Layout, shapes: Mapping[str, Shape]) -> str:
+    """A line for the weights map that would tell the first size that is unknown."""
+    name = next((_TELLING[each] for each in unknown if each in _TELLING), None)
+    slot = next((each for each in layout.absent if name and each.names[0].endswith(name)), None)
+    strangers = [each for each in _strangers(layout, shapes) if slot and len(shapes[each]) == len(slot.ours.split())]
+    near = get_close_matches(slot.key, strangers, n=1, cutoff=0.3) if slot else []
+    if slot is None or not near:
+        return "a diff takes a GPT-2: embeddings, blocks of attention and MLP, and a head"
+    turned = slot.ours != slot.theirs and name in _MATRICES
+    value = f"{{name: {slot.names[0]}, transpose: true}}" if turned else slot.names[0]
+    return (
+        f"`{slot.key}` would tell it. Rename yours, or say which one it is by `--weights-map FILE.yaml` (`weights_map` "
+        f"from Python), a line each: `{near[0]}: {value}`"
+    )
+
+
+def _strangers(layout: Layout, shapes: Mapping[str, Shape]) -> list[str]:
+    placed = {slot.key for slot in layout.slots} | {*layout.constants}
+    return [name for name in shapes if name not in placed]
 
 
 def told_sizes(model: nn.Module) -> dict[str, int]:

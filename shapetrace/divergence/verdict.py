@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shapetrace.divergence.alignment import DIFFERS, Aligned
-from shapetrace.divergence.causes import STRONGLY, Explainer, Explanation
+from shapetrace.divergence.causes import STRONGLY, WHOLLY, Explainer, Explanation
 from shapetrace.divergence.observation import Observed
 from shapetrace.report import Cause
 
@@ -43,14 +43,14 @@ def find_first(
         if not rebound and (name not in open_names or not each.candidates):
             continue
         explanation = explainer.explain(name, open_names)
-        if explanation is not None and explanation.confirmed == STRONGLY:
+        if explanation is not None and explanation.confirmed == WHOLLY:
             return Verdict(each, explanation.seen, explanation)
         if evidence.certain is None:
             evidence.weigh(each, rebound, explanation, explainer, open_names)
         else:
-            # What is wrong is known; that a later tensor is, and this one on the way to it, would be told strongly.
+            # What is wrong is known; that a later tensor is, and this one on the way to it, would be told wholly.
             further -= 1
-        if each.is_placed or not further:
+        if not further or (each.is_placed and evidence.is_settled(each)):
             break
     return evidence.verdict() or _no_logits(aligned, open_names)
 
@@ -73,10 +73,13 @@ class _Evidence:
         open_names: Sequence[str],
     ) -> None:
         """Take in one more activation that may be the first wrong one."""
+        if explanation is not None and explanation.confirmed == STRONGLY:
+            self.certain = _verdict_of(explanation)
+            return
         if self.explained:
             # Each explanation is right by itself: what comes next may take several of them together, or one after them.
             second = explainer.explain(each.name, open_names, self.explained)
-            follows = second is not None and second.confirmed == STRONGLY
+            follows = second is not None and second.confirmed >= STRONGLY
             if follows or explainer.agree_on(self.explained, each.name):
                 self.certain = _verdict_of(self.explained[0])
                 return
@@ -91,6 +94,17 @@ class _Evidence:
             self.explained.append(explanation)
         if each.is_placed or (each.state == DIFFERS and not rebound):
             self.seen_wrong.append(each)
+
+    def is_settled(self, placed: Aligned) -> bool:
+        """Whether what a module was given or returned ends the search.
+
+        It does not where the best explanation leaves out what is wrong on another way: one mistake further on may tell
+        all. Nor where a module was given something else than its neighbours, and no more is known.
+        """
+        if self.certain is None:
+            return placed.candidates[:1] == () or placed.candidates[0].record.role != "input"
+        best = self.certain.explanation
+        return best is None or best.confirmed != STRONGLY
 
     def verdict(self) -> Verdict | None:
         """What is certain; else what some later tensor confirms; else what is in its place or has the name."""

@@ -11,9 +11,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C import _current_graph_task_id
 
 from shapetrace.recorder.access import look_up
@@ -38,12 +38,25 @@ class Change(NamedTuple):
     shared: bool = False  # inside an object, which is handed on and changed
 
 
+class Spectator(Protocol):
+    """Is told of every frame and statement of user code, beside the recorder; owners: modules, innermost first."""
+
+    def enter(self, frame: FrameType, owners: list[nn.Module]) -> None: ...
+
+    def begin(self, frame: FrameType, statement: Statement) -> None: ...
+
+    def over(self, frame: FrameType, statement: Statement, owners: list[nn.Module]) -> None: ...
+
+    def leave(self, frame: FrameType, statement: Statement, value: Any, owners: list[nn.Module]) -> None: ...
+
+
 class FrameWatcher:
     """A trace function that writes into a CallStack; the one that was there before goes on seeing every event."""
 
-    def __init__(self, stack: CallStack, is_watched: Callable[[str], bool]):
+    def __init__(self, stack: CallStack, is_watched: Callable[[str], bool], spectator: Spectator | None = None):
         self._stack = stack
         self._is_watched = is_watched
+        self._spectator = spectator
         # Decided once for each code object; by its id, for to hash a code object is to hash all that is in it.
         self._sources: dict[int, tuple[CodeType, Source | None]] = {}
         self._previous: Any = None
@@ -97,7 +110,7 @@ class FrameWatcher:
         source = known[1]
         if source is None or _current_graph_task_id() != -1:  # what backward runs is no forward
             return previous
-        watched = WatchedFrame(self._stack, source, frame, previous, self.fail)
+        watched = WatchedFrame(self._stack, source, frame, previous, self.fail, self._spectator)
         return previous if code.co_name == "<lambda>" else watched.trace
 
     def _source_of(self, code: CodeType) -> Source | None:
@@ -111,8 +124,19 @@ class WatchedFrame:
     """One run of one function."""
 
     __slots__ = (
-        *("_fail", "_file", "_inside", "_interrupted", "_line", "_places", "_previous", "_seen", "_source", "_stack"),
-        "_statement",
+        *(
+            "_fail",
+            "_file",
+            "_inside",
+            "_interrupted",
+            "_line",
+            "_places",
+            "_previous",
+            "_seen",
+            "_source",
+            "_spectator",
+        ),
+        *("_stack", "_statement"),
     )
 
     def __init__(
@@ -122,8 +146,10 @@ class WatchedFrame:
         frame: FrameType,
         previous: TraceFunction | None,
         fail: Callable[[Exception], None],
+        spectator: Spectator | None = None,
     ):
         self._stack = stack
+        self._spectator = spectator
         self._source = source
         self._previous = previous
         self._fail = fail
@@ -136,6 +162,8 @@ class WatchedFrame:
         self._places: dict[str, Identity] = {}  # and in the other places that it binds or changes
         try:
             self._look_at_arguments(frame)
+            if spectator is not None:
+                spectator.enter(frame, self._owners)
         except Exception as error:
             fail(error)
 
@@ -147,23 +175,38 @@ class WatchedFrame:
         if event == "line" and running.first < running.last and running.first <= frame.f_lineno <= running.last:
             return  # a statement on many lines goes back and forth between them before it is over
         try:
-            self._follow(frame, event)
+            self._follow(frame, event, arg)
         except Exception as error:
             self._fail(error)
 
-    def _follow(self, frame: FrameType, event: str) -> None:
+    def _follow(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "exception":
             self._interrupted = True
         elif not self._stack.under_way:
             pass
         elif event == "return":
+            raised = self._interrupted
             self._look(frame)
+            if self._spectator is not None:
+                statement = self._source.statement_at(frame.f_lineno)
+                if not raised:
+                    self._spectator.over(frame, self._statement, self._owners)
+                self._spectator.leave(frame, statement, arg, self._owners)
             self._stack.note_return(frame.f_code, self._source.statement_at(frame.f_lineno))
         elif event == "line":
+            raised = self._interrupted
             self._look(frame)
+            if self._spectator is not None and not raised:
+                self._spectator.over(frame, self._statement, self._owners)
             self._line = frame.f_lineno
             self._statement = self._source.statement_at(self._line)
             self._places = self._identities_of_places(frame)
+            if self._spectator is not None:
+                self._spectator.begin(frame, self._statement)
+
+    @property
+    def _owners(self) -> list[nn.Module]:
+        return [module for module, _ in reversed(self._stack.callers)]
 
     def _look_at_arguments(self, frame: FrameType) -> None:
         """A helper's argument that has no name yet in this call gets the helper's name for it."""

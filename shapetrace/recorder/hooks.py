@@ -18,7 +18,7 @@ from shapetrace.recorder.crash import describe_failure, message_of, summarise
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
-from shapetrace.recorder.frames import FrameWatcher
+from shapetrace.recorder.frames import FrameWatcher, Spectator
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.parameters import describe_model, describe_module, first_names
 from shapetrace.recorder.paths import ModulePaths, name_modules
@@ -49,12 +49,14 @@ def recording(
     weights: str = "",
     stats: bool = False,
     observe: Observer | None = None,
+    watch: Callable[[Outputs], Spectator] | None = None,
 ) -> Iterator[Trace]:
     """Record each call of the model, or of a module in it, that the block makes; the trace is whole when it ends.
 
     name and weights go into the trace's first line. With stats each tensor's min, max, mean and rms are noted.
     Modules that torch.compile has compiled run as they are written. Only the thread that began is watched.
     `observe` is handed every tensor at the moment it gets its name, and has to copy what it wants to keep.
+    `watch` makes a spectator of every frame and statement of user code, from what modules have returned.
     An exception passes through, with a note of where it was raised and from what; the trace then holds what ran until
     then, and `trace.error`.
     Raises ShapetraceError for what is no module.
@@ -62,7 +64,7 @@ def recording(
     if not isinstance(model, nn.Module):
         raise ShapetraceError(f"a recording takes a torch.nn.Module, not {type(model).__name__}")
     trace = Trace(ModelRecord(name, type(model).__name__, 0, 0))  # filled when the block ends
-    recorder = _Recorder(model, CallStack(stats, observe))
+    recorder = _Recorder(model, CallStack(stats, observe), watch)
     failure = None
     recorder.start()
     try:
@@ -113,18 +115,18 @@ def _make_idle() -> Callable[..., None]:
 class _Recorder:
     """Hooks on every module of one model, feeding a CallStack."""
 
-    def __init__(self, model: nn.Module, stack: CallStack):
+    def __init__(self, model: nn.Module, stack: CallStack, watch: Callable[[Outputs], Spectator] | None = None):
         self._model = model
         self._stack = stack
         self._thread = threading.get_ident()
         self._paths = ModulePaths(model)
         self._first_names = first_names(model)
         self._is_watched = user_code_of(model)
-        self._watcher = FrameWatcher(stack, self._is_watched)
+        self._outputs = Outputs()
+        self._watcher = FrameWatcher(stack, self._is_watched, watch(self._outputs) if watch is not None else None)
         self._handles: list[RemovableHandle] = []
         self._modules: dict[str, nn.Module] = name_modules(model)
         self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
-        self._outputs = Outputs()
         self._left: dict[int, str] = {}  # by the id of each module that an exception may have left, its path
 
     def start(self) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from shapetrace.gpt2.config import Config
-from shapetrace.weights.layouts import to_hugging_face
+from shapetrace.weights.layouts import from_transformer_lens
+from shapetrace.weights.layouts.tables import HUGGING_FACE
 
 
 def build_bridge(config: Config, state: dict[str, Tensor], dtype: torch.dtype) -> Any:
@@ -33,7 +34,7 @@ def build_bridge(config: Config, state: dict[str, Tensor], dtype: torch.dtype) -
     with init_empty_weights(include_buffers=False):  # a causal mask on the meta device would mask nothing
         model = GPT2LMHeadModel(hugging_face_config).eval()
     bias = state.pop("unembed.b_U")
-    model.load_state_dict(to_hugging_face(state), assign=True)
+    model.load_state_dict(from_transformer_lens(state, HUGGING_FACE), assign=True)
     bridge = build_bridge_from_module(model, "GPT2LMHeadModel", hf_config=hugging_face_config)
     # GPT-2 has no b_U; the bridge makes one of zeros.
     bridge.load_state_dict({"unembed.bias": bias}, strict=False)

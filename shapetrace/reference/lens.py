@@ -15,7 +15,7 @@ from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2.config import Config
 from shapetrace.reference.bridge import build_bridge
 from shapetrace.reference.hooked import build_hooked
-from shapetrace.reference.reference import Reference
+from shapetrace.reference.reference import LensReference, Reference
 
 
 def build_reference(config: Config, state: dict[str, Tensor], weights: str = "") -> Reference:
@@ -31,7 +31,7 @@ def build_reference(config: Config, state: dict[str, Tensor], weights: str = "")
     with _quietly():
         if installed.startswith("3."):
             hooked = build_hooked(config, state, dtype)
-            return Reference(name, "HookedTransformer", config, weights, hooked, hooked.state_dict)
+            return LensReference(name, "HookedTransformer", config, weights, hooked, hooked.state_dict)
         if config.n_heads * config.d_head != config.d_model:
             raise ShapetraceError(
                 f"{name} has no GPT-2 with n_heads * d_head = {config.n_heads * config.d_head} "
@@ -39,7 +39,7 @@ def build_reference(config: Config, state: dict[str, Tensor], weights: str = "")
                 "choose sizes where they are equal, or install transformer-lens 3.9",
             )
         bridge = build_bridge(config, state, dtype)
-        return Reference(name, "TransformerBridge", config, weights, bridge, bridge.tl_parameters)
+        return LensReference(name, "TransformerBridge", config, weights, bridge, bridge.tl_parameters)
 
 
 def installed_version() -> str:

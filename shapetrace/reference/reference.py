@@ -1,10 +1,10 @@
-"""transformer_lens as the model to compare with, the same for each generation of it."""
+"""What a model is compared with: a GPT-2 whose activations are known by TransformerLens' names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,31 @@ class ReferenceRun:
     logits: Tensor  # (batch, posn, d_vocab)
 
 
+class Reference(Protocol):
+    """A GPT-2 with weights, which can be run."""
+
+    @property
+    def name(self) -> str:
+        """transformer_lens 4.3.0."""
+
+    @property
+    def config(self) -> Config:
+        """Its sizes."""
+
+    @property
+    def weights(self) -> str:
+        """Where the values came from, in words."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Its weights under TransformerLens' classic names, `blocks.0.attn.W_Q` and so on."""
+
+    def run(self, tokens: Tensor) -> ReferenceRun:
+        """Run it on tokens of shape (batch, posn)."""
+
+
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """A transformer_lens model with its weights under the classic names."""
+class LensReference:
+    """A transformer_lens model, the same for each generation of it."""
 
     name: str  # transformer_lens 4.3.0
     kind: str  # TransformerBridge or HookedTransformer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.target.target import Advance, Note, Target, ignore_advance
 from shapetrace.weights.loading import fit_weights, read_weights
-from shapetrace.weights.presets import Preset, configure, find_preset, same_sizes
+from shapetrace.weights.presets import AnyConfig, Preset, configure, find_preset, same_sizes, unlike_gpt2
 from shapetrace.weights.pretrained import find_pretrained
 from shapetrace.weights.seeded import WithoutInitialising, seeded_state
 
@@ -28,15 +30,12 @@ class BuiltIn:
     def parse(cls, name: str, settings: tuple[str, ...] = ()) -> BuiltIn:
         """Raises ShapetraceError for an unknown model or setting."""
         preset = find_preset(name)
+        assert isinstance(preset.config, Config)
         return cls(preset, configure(preset.config, settings))
 
     def outline(self, seed: int = 0, meta: bool = False) -> Target:
         """Shapes only, without any memory; raises ShapetraceError where no tensor can have them."""
-        try:
-            with torch.device("meta"):
-                return Target(self.preset.name, Transformer(self.config).eval(), "none (shapes only)")
-        except (OverflowError, RuntimeError, TypeError):  # a number of entries that does not fit into 64 bits
-            raise ShapetraceError("no tensor can have these sizes", "choose smaller ones with `--set`") from None
+        return outline(self.preset.name, lambda: Transformer(self.config))
 
     def complete(self, outline: Target, weights: str, seed: int, note: Note, advance: Advance) -> Target:
         """The model with its weights; see `find_weights` for what they can be."""
@@ -62,34 +61,58 @@ class BuiltIn:
         safetensors file.
         Raises WeightsError for weights that cannot be had or do not fit.
         """
-        file, origin = self._find_file(weights, note)
+        file, origin = find_file(self.preset, self.config, weights, note)
         if file is not None:
             assert isinstance(outline, Transformer)
             state = fit_weights(outline, read_weights(file), origin)
             return {key: tensor.to(dtype) for key, tensor in state.items()}, origin
-        try:
+        with checking_memory(outline, dtype):
             return seeded_state(self.config, seed, dtype, advance), f"random (seed {seed})"
-        except (MemoryError, RuntimeError):
-            size = sum(each.numel() * dtype.itemsize for each in outline.parameters())
-            raise WeightsError(
-                f"{size:,} bytes of weights do not fit into memory", "see the shapes with `--meta`"
-            ) from None
 
-    def _find_file(self, weights: str, note: Note) -> tuple[Path | None, str]:
-        """The file that holds the weights and what to call it; no file for random ones."""
-        if weights == "random":
-            return None, ""
-        if weights not in ("auto", "pretrained"):
-            return Path(weights), Path(weights).resolve().name
-        try:
-            if not same_sizes(self.config, self.preset):
-                raise WeightsError(
-                    f"no pretrained weights have these sizes, which are not {self.preset.name}'s",
-                    "leave `--set` out, or use `--weights random`",
-                )
-            return find_pretrained(self.preset), f"pretrained ({self.preset.repositories[0]})"
-        except WeightsError as error:
-            if weights == "pretrained":
-                raise
-            note(f"{error.message}; going on with random weights")
-            return None, ""
+
+def outline(name: str, build: Callable[[], nn.Module]) -> Target:
+    """What `build` makes, without any memory; raises ShapetraceError for sizes that no model can have."""
+    try:
+        with torch.device("meta"):
+            return Target(name, build().eval(), "none (shapes only)")
+    except ValueError as error:  # sizes that do not go together
+        raise ShapetraceError(str(error), "choose others with `--set`") from None
+    except (OverflowError, RuntimeError, TypeError):  # a number of entries that does not fit into 64 bits
+        raise ShapetraceError("no tensor can have these sizes", "choose smaller ones with `--set`") from None
+
+
+@contextmanager
+def checking_memory(model: nn.Module, dtype: torch.dtype = torch.float32) -> Iterator[None]:
+    """Inside, memory for the model's weights is taken; raises WeightsError where there is not enough."""
+    try:
+        yield
+    except (MemoryError, RuntimeError):
+        size = sum(each.numel() * dtype.itemsize for each in model.parameters())
+        raise WeightsError(
+            f"{size:,} bytes of weights do not fit into memory", "see the shapes with `--meta`"
+        ) from None
+
+
+def find_file(preset: Preset, config: AnyConfig, weights: str, note: Note) -> tuple[Path | None, str]:
+    """The file that holds the weights and what to call it; no file for random ones."""
+    if weights == "random":
+        return None, ""
+    if weights not in ("auto", "pretrained"):
+        return Path(weights), Path(weights).resolve().name
+    try:
+        if not same_sizes(config, preset):
+            raise WeightsError(
+                f"no pretrained weights have these sizes, which are not {preset.name}'s",
+                "leave `--set` out, or use `--weights random`",
+            )
+        if unlike_gpt2(config):
+            raise WeightsError(
+                f"no pretrained weights are for {', '.join(unlike_gpt2(config))}",
+                "leave `--set` out, or use `--weights random`",
+            )
+        return find_pretrained(preset), f"pretrained ({preset.repositories[0]})"
+    except WeightsError as error:
+        if weights == "pretrained":
+            raise
+        note(f"{error.message}; going on with random weights")
+        return None, ""

@@ -60,9 +60,15 @@ def import_place(place: str) -> ModuleType:
     except ShapetraceError:
         raise
     except (Exception, SystemExit) as error:
-        guard = "guard what a file does when it is run with `if __name__ == '__main__':`"
-        hint = guard if isinstance(error, SystemExit) else "mend that first"
-        raise raised_in(f"importing {place}", error, hint) from error
+        raise raised_in(f"importing {place}", error, _hint_at(error)) from error
+
+
+def _hint_at(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "guard what a file does when it is run with `if __name__ == '__main__':`"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"install `{error.name.partition('.')[0]}` beside shapetrace, or put its folder on PYTHONPATH"
+    return "mend that first"
 
 
 def raised_in(what: str, error: BaseException, hint: str = "mend that first") -> ShapetraceError:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.target.built_in import BuiltIn
+from shapetrace.target.forge import Forge
 from shapetrace.target.hugging_face import HuggingFace
 from shapetrace.target.importing import path_restored
 from shapetrace.target.target import Advance, Note, Source, Target, ignore_advance, ignore_note
 from shapetrace.target.user_model import UserModel
+from shapetrace.weights.presets import gpt2_sizes
 
 
 def find_source(name: str, settings: tuple[str, ...] = ()) -> Source:
     """Where the model of that name comes from.
 
-    `gpt2-small`: a built-in, which `settings` such as `n_layers=2` change. `file.py:Name`, `package.module:Name`, with
-    or without a call `Name(...)`: the user's own. `hf:NAME-OR-FOLDER?field=value`: one of transformers'.
+    `gpt2-small`: a built-in, which `settings` such as `n_layers=2` change, as does `gpt2-small?n_layers=2`.
+    `file.py:Name`, `package.module:Name`, with or without a call `Name(...)`: the user's own.
+    `hf:NAME-OR-FOLDER?field=value`: one of transformers'.
     Raises ShapetraceError where the name is none of these.
     """
     is_hugging_face = name.startswith("hf:")
@@ -28,7 +32,24 @@ def find_source(name: str, settings: tuple[str, ...] = ()) -> Source:
         return HuggingFace.parse(name.removeprefix("hf:"))
     if is_user_model:
         return UserModel.parse(name)
-    return BuiltIn.parse(name, settings)
+    name, _, query = name.partition("?")
+    built_in = Forge if name.startswith("forge-") else BuiltIn
+    return built_in.parse(name, (*settings, *filter(None, query.split("&"))))
+
+
+def find_reference(name: str, beside: Source) -> Source:
+    """Where the model comes from that another one is compared with: a built-in at the sizes that were set for that one.
+
+    Raises ShapetraceError where the name is none.
+    """
+    source = find_source(name)
+    if not (isinstance(source, BuiltIn | Forge) and isinstance(beside, BuiltIn | Forge)):
+        return source
+    sizes, published = gpt2_sizes(beside.config), gpt2_sizes(beside.preset.config)
+    known = {each.name for each in fields(source.config)}
+    changed = [f"{size}={sizes[size]}" for size in sizes if sizes[size] != published[size] and size in known]
+    bare, _, query = name.partition("?")
+    return find_source(f"{bare}?{'&'.join([*changed, query])}")
 
 
 def build_on_meta(name: str, settings: tuple[str, ...] = ()) -> Target:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Transformer
-from shapetrace.weights.layouts import from_hugging_face, is_hugging_face
+from shapetrace.weights.layouts import find_layout, to_transformer_lens
 
 _SHOWN = 6  # names
 
@@ -39,13 +39,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> dict[str, Tensor]:
-    """The weights under the model's names, one for each parameter, converted from Hugging Face's layout if need be.
+    """The weights under the model's names, one for each parameter, converted from any known layout.
 
     Raises WeightsError where a tensor is missing, of no use or of the wrong shape.
     """
-    ours = from_hugging_face(state, model.cfg.n_heads) if is_hugging_face(state) else dict(state)
-    # A mask of an older TransformerLens, and our own IGNORE, are constants and no weights.
-    ours = {key: tensor for key, tensor in ours.items() if not re.fullmatch(r"blocks\.\d+\.attn\.(mask|IGNORE)", key)}
+    layout = find_layout({key: tuple(tensor.shape) for key, tensor in state.items()})
+    ours = to_transformer_lens(state, layout, model.cfg.n_heads) if layout else dict(state)
     wanted = dict(model.named_parameters())
     _check_fit(ours, wanted, wanted, origin, _explain_gpt2)
     return {name: ours[name] for name in wanted}
@@ -54,11 +53,13 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
 def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> list[str]:
     """Copy the weights into a module that has them under the same names; returns the buffers that the file lacks.
 
-    One name of a tied parameter is enough. A prefix that a wrapper put before every name is dropped.
+    One name of a tied parameter is enough. A prefix that a wrapper put before every name is dropped. A GPT-2 in one of
+    the known layouts takes weights in any other of them.
     Raises WeightsError where a tensor is missing, of no use or of the wrong shape.
     """
-    ours = _without_prefix(state, model)
+    ours = _without_prefix(_in_layout_of(model, state), model)
     own = model.state_dict(keep_vars=True)
+    _check_tied(ours, own, origin)
     given = {id(own[key]) for key in ours if key in own}
     wanted = {
         key: each
@@ -68,6 +69,44 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> lis
     _check_fit(ours, wanted, own, origin, _explain)
     model.load_state_dict(ours, strict=False)
     return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
+
+
+def _in_layout_of(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the model's names, where both are a GPT-2 in a known layout, and not in the same one."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if any(map(nn.parameter.is_lazy, parameters.values())):
+        return state
+    layout = find_layout({key: tuple(each.shape) for key, each in parameters.items()})
+    theirs = find_layout({key: tuple(each.shape) for key, each in state.items()})
+    if layout is None or theirs is None or layout.name == theirs.name:
+        return state
+    slot = layout.slot_of("blocks.0.attn.W_Q")
+    # Where heads lie side by side on both sides, they are never told apart.
+    n_heads = parameters[slot.key].shape[0] if slot is not None and slot.theirs == "n m h" else 1
+    spare = to_transformer_lens(state, theirs, n_heads)
+    packed = {}
+    for slot in layout.slots:
+        if all(name in spare for name in slot.names):
+            packed[slot.key] = slot.pack(spare)
+    used = {name for slot in layout.slots if slot.key in packed for name in slot.names}
+    if torch.equal(spare["unembed.W_U"], spare["embed.W_E"].T):
+        used.add("unembed.W_U")
+    if not spare["unembed.b_U"].any():
+        used.add("unembed.b_U")
+    return packed | {name: tensor for name, tensor in spare.items() if name not in used}
+
+
+def _check_tied(ours: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: str) -> None:
+    """Raise WeightsError where one tensor of the model would have to hold two."""
+    first: dict[int, str] = {}
+    for key in own:
+        if key in ours:
+            other = first.setdefault(id(own[key]), key)
+            if other != key and not torch.equal(ours[other], ours[key]):
+                raise WeightsError(
+                    f"`{other}` and `{key}` are one tensor in the model, and two in {origin}",
+                    "take weights whose head is the embedding, or a model whose head is its own",
+                )
 
 
 def _without_prefix(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -1,15 +1,22 @@
-"""The four published GPT-2s: their sizes, and the repository that holds each."""
+"""The built-in models: the four published GPT-2s, modular and as a forge, and the repository that holds each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from shapetrace import forge
 from shapetrace.errors import ShapetraceError, suggest
 from shapetrace.gpt2.config import Config
 
+AnyConfig = Config | forge.Config
+_Config = TypeVar("_Config", Config, forge.Config)
+
 # What a size changes in the shape of some weight; `debug`, eps and init_range fit any weights.
 _SIZES = ("d_model", "d_vocab", "n_ctx", "d_head", "d_mlp", "n_heads", "n_layers")
+# What makes a forge compute something else.
+_OPTIONS = ("activation", "positions", "use_bias", "scale_embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +24,27 @@ class Preset:
     """A built-in model."""
 
     name: str
-    config: Config
+    config: AnyConfig
     repositories: tuple[str, ...]  # on the Hugging Face hub, the current name first
 
 
-def _preset(name: str, repository: str, layers: int, heads: int, width: int) -> Preset:
+def _presets(size: str, repository: str, layers: int, heads: int, width: int) -> tuple[Preset, Preset]:
     """Sizes after Radford et al. 2019, table 2; d_head is 64 and d_mlp is 4 * d_model in all of them."""
-    config = Config(n_layers=layers, n_heads=heads, d_model=width, d_mlp=4 * width)
-    return Preset(name, config, (f"openai-community/{repository}", repository))
+    repositories = (f"openai-community/{repository}", repository)
+    modular = Config(n_layers=layers, n_heads=heads, d_model=width, d_mlp=4 * width)
+    fused = forge.Config(n_layers=layers, n_heads=heads, d_model=width)
+    return Preset(f"gpt2-{size}", modular, repositories), Preset(f"forge-{size}", fused, repositories)
 
 
 PRESETS = {
     preset.name: preset
-    for preset in (
-        _preset("gpt2-small", "gpt2", 12, 12, 768),
-        _preset("gpt2-medium", "gpt2-medium", 24, 16, 1024),
-        _preset("gpt2-large", "gpt2-large", 36, 20, 1280),
-        _preset("gpt2-xl", "gpt2-xl", 48, 25, 1600),
+    for pair in (
+        _presets("small", "gpt2", 12, 12, 768),
+        _presets("medium", "gpt2-medium", 24, 16, 1024),
+        _presets("large", "gpt2-large", 36, 20, 1280),
+        _presets("xl", "gpt2-xl", 48, 25, 1600),
     )
+    for preset in pair
 }
 
 
@@ -48,12 +58,12 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def configure(config: Config, settings: tuple[str, ...]) -> Config:
+def configure(config: _Config, settings: tuple[str, ...]) -> _Config:
     """The config with `field=value` settings applied, such as `n_layers=2`.
 
     Raises ShapetraceError for a field that does not exist or a value that it cannot take.
     """
-    kinds = {each.name: type(getattr(config, each.name)) for each in fields(config)}
+    kinds = get_type_hints(type(config))
     changes: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
@@ -65,9 +75,27 @@ def configure(config: Config, settings: tuple[str, ...]) -> Config:
     return replace(config, **changes)
 
 
-def same_sizes(config: Config, preset: Preset) -> bool:
+def gpt2_sizes(config: AnyConfig) -> dict[str, int]:
+    """Its sizes under the names of GPT-2's."""
+    own = {size: getattr(config, size, None) for size in _SIZES}
+    if isinstance(config, forge.Config):
+        own |= {"d_head": config.d_model // config.n_heads, "d_mlp": config.mlp_width()}
+    return {size: int(value) for size, value in own.items() if value is not None}
+
+
+def unlike_gpt2(config: AnyConfig) -> list[str]:
+    """The options by which a forge computes something else than GPT-2, such as `activation=relu`."""
+    default = forge.Config()
+    return [
+        f"{option}={str(getattr(config, option)).lower()}"
+        for option in (_OPTIONS if isinstance(config, forge.Config) else ())
+        if getattr(config, option) != getattr(default, option)
+    ]
+
+
+def same_sizes(config: AnyConfig, preset: Preset) -> bool:
     """Whether weights made for the preset fit this config."""
-    return all(getattr(config, size) == getattr(preset.config, size) for size in _SIZES)
+    return gpt2_sizes(config) == gpt2_sizes(preset.config)
 
 
 def explain_count(config: Config, parameters: int) -> str:
@@ -79,7 +107,13 @@ def explain_count(config: Config, parameters: int) -> str:
     )
 
 
-def _read_value(name: str, kind: type, text: str) -> int | float | bool:
+def _read_value(name: str, kind: Any, text: str) -> int | float | bool | str:
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        if text not in words:
+            raise ShapetraceError(f"`{name}` is one of {', '.join(words)}, not `{text}`", suggest(text, words))
+        return text
+    kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # None is for what was not set
     expected = {int: f"a whole number from 1 to {_LARGEST:,}", float: "a number from 0 up", bool: "true or false"}[kind]
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)

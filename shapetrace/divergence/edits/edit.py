@@ -41,6 +41,7 @@ class Site:
     # Your tensor that is to be explained, in the axes of the activation that it stands for, and which one that is.
     yours: Tensor | None = None
     target: str = ""
+    ran: tuple[int, ...] = ()  # your blocks in the order in which they ran
 
     @property
     def is_target(self) -> bool:

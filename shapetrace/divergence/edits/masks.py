@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from shapetrace.divergence.definitions import Change, Definition, average, score, take_softmax
+from shapetrace.divergence.definitions import Definition, score
 from shapetrace.divergence.edits.edit import Edit, Site, fixed
 from shapetrace.divergence.edits.numbers import name_of, write
 
@@ -49,6 +49,10 @@ def edit_mask(site: Site) -> Iterator[Edit]:
     seen = _read_visible(site)
     if seen is not None:
         yield fixed("mask", definition.with_settings(visible=seen), _describe(seen, right), 2)
+    fill = _read_fill(site, right)
+    if fill is not None and abs(fill) > 1e6:  # further away than a number is looked for
+        words = f"future cells hold {fill:g} instead of -inf, and so they still receive attention."
+        yield fixed("mask", definition.with_settings(hidden=fill), words)
     yield Edit(
         "mask",
         lambda c: definition.with_settings(hidden=c),
@@ -59,78 +63,18 @@ def edit_mask(site: Site) -> Iterator[Edit]:
     yield Edit(
         "mask",
         lambda c: _adding(definition, right, c),
-        lambda c: (
-            f"future cells hold the raw score {'+' if c > 0 else '-'} {_plain(abs(c))}: fill them with -inf instead."
-        ),
+        lambda c: _describe_sum(site, c),
         2,
         (1.0, -1.0),
     )
-
-
-def edit_batch_axis(site: Site) -> Iterator[Edit]:
-    """Attention along the batch, as where a library wants positions first."""
-    definition = site.definition
-    if definition.function is not score:
-        return
-    batch = site.values(definition.operands["q"].name).shape[0]
-    visible = torch.ones(batch, batch, dtype=torch.bool).tril()
-    changed = definition.with_settings(visible=visible)
-    for role in ("q", "k"):
-        changed = changed.with_operand(role, change=lambda each: each.transpose(0, 1))
-    yield fixed(
-        "permutation", changed, "attention runs across the batch: axes 0 and 1, batch and position, are swapped.", 2
-    )
-
-
-def edit_heads(site: Site) -> Iterator[Edit]:
-    """Attention with another number of heads, of another width."""
-    definition = site.definition
-    if definition.function is not average:
-        return
-    scores = site.values.definitions[definition.name.replace("hook_z", "hook_attn_scores")]
-    operands = {**scores.operands, "v": definition.operands["v"]}
-    heads, width = site.config.n_heads, site.config.n_heads * site.config.d_head
-    for other in (each for each in range(1, width + 1) if width % each == 0 and each != heads):
-        words = f"attention runs with {other} heads of {width // other} in place of {heads} of {width // heads}."
-        attend = attending(_regrouped(other), scores.settings["visible"])
-        yield fixed("permutation", Definition(definition.name, definition.axes, attend, operands), words, 2)
-
-
-def attending(change: Change, visible: Tensor) -> Callable[..., Tensor]:
-    """The whole of attention, from q, k and v that were changed alike."""
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q_, k_, v_ = change(q), change(k), change(v)
-        pattern = score(q_, k_, factor=q_.shape[-1] ** -0.5, visible=visible).softmax(-1)
-        return average(pattern, v_).reshape(v.shape)
-
-    return attend
-
-
-def _regrouped(heads: int) -> Change:
-    return lambda each: each.reshape(*each.shape[:2], heads, -1)
-
-
-def edit_late_mask(site: Site) -> Iterator[Edit]:
-    """The mask applied to the pattern."""
-    definition = site.definition
-    if definition.function is not take_softmax:
-        return
-    scores = site.values.definitions[definition.operands["scores"].name]
-    factor: float = scores.settings["factor"]
-    visible: Tensor = scores.settings["visible"]
-    everything = torch.ones_like(visible)
-
-    def mask_after(q: Tensor, k: Tensor) -> Tensor:
-        return score(q, k, factor=factor, visible=everything).softmax(-1) * visible
-
-    def no_mask(q: Tensor, k: Tensor) -> Tensor:
-        return score(q, k, factor=factor, visible=everything).softmax(-1)
-
-    words = "the mask is applied after the softmax: set the scores of future keys to -inf before it."
-    yield fixed("mask", Definition(definition.name, definition.axes, mask_after, scores.operands), words, 1)
-    words = "the softmax takes the scores without the mask, so future keys receive attention."
-    yield fixed("mask", Definition(definition.name, definition.axes, no_mask, scores.operands), words, 1)
+    if site.is_target:
+        yield Edit(
+            "mask",
+            lambda c: _adding(definition, ~right, c),
+            lambda c: f"{_plain(c)} is added where a key is visible, as by a mask of 0 and 1: fill the rest with -inf.",
+            2,
+            (1.0, -1.0),
+        )
 
 
 def _read_visible(site: Site) -> Tensor | None:
@@ -142,6 +86,14 @@ def _read_visible(site: Site) -> Tensor | None:
         finite = yours.masked_fill(~yours.isfinite(), -math.inf)
         return torch.gt(finite, finite.amax((-1, -2), keepdim=True).clamp_min(-1e3) - 1e3)
     return None
+
+
+def _read_fill(site: Site, right: Tensor) -> float | None:
+    """The one finite number that your own scores hold where nothing should be seen."""
+    if site.yours is None or not site.is_target or right.all():
+        return None
+    cells = site.yours[~right.expand_as(site.yours)]
+    return float(cells[0]) if cells.isfinite().all() and (cells == cells[0]).all() else None
 
 
 def _adding(definition: Definition, right: Tensor, number: float) -> Definition:
@@ -165,6 +117,8 @@ def _divisor(site: Site, c: float) -> str:
     if math.isclose(c, config.d_head, rel_tol=2e-5):
         return f"{told}: the scores are multiplied by sqrt(d_head), and not divided by it."
     divisor = name_of(root / c, config, also_simple=True)
+    if " and " in divisor:
+        return f"{told}: the scores are divided by {write(root / c)}, which is {divisor}, instead of sqrt(d_head)."
     if divisor:
         return f"{told}: the scores are divided by {divisor} instead of sqrt(d_head)."
     return f"{told}; the scores are divided by {write(root / c)} where sqrt(d_head) = {write(root)} belongs."
@@ -182,6 +136,13 @@ def _describe(visible: Tensor, right: Tensor) -> str:
     parts = [f"{shown} of {int((~right).sum())} future cells are visible that should not be"] if shown else []
     parts += [f"{hidden} of {int(right.sum())} cells are hidden that should be visible"] if hidden else []
     return f"{' and '.join(parts) or 'the mask is right'}: query i sees the keys up to i."
+
+
+def _describe_sum(site: Site, c: float) -> str:
+    """What the softmax makes of scores tells only how much they differ."""
+    if site.is_target or c > 0:
+        return f"future cells hold the raw score {'+' if c > 0 else '-'} {_plain(abs(c))}: fill them with -inf instead."
+    return f"the mask lowers future scores by no more than {_plain(-c)}: fill them with -inf instead."
 
 
 def _plain(number: float) -> str:

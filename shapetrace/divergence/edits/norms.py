@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from shapetrace.divergence.definitions import Change, Definition, apply_gain, normalise, spread
-from shapetrace.divergence.edits.edit import Edit, Site, fixed, layer_of, short
+from shapetrace.divergence.definitions import Change, Definition, add, apply_gain, normalise, spread
+from shapetrace.divergence.edits.edit import Edit, Site, fixed, layer_of, named, short
 
 _OTHER_MEASURES: dict[str, Change] = {
     "the stream is divided by its length": lambda x: x.norm(dim=-1, keepdim=True),
@@ -17,20 +17,24 @@ _OTHER_MEASURES: dict[str, Change] = {
     ).norm(dim=-1, keepdim=True),
     "the stream is divided by its range": lambda x: x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True),
 }
-_INSIDE, _OUTSIDE = "inside the root", "outside the root"
+_OUTSIDE = "outside the root"
+_OTHER_QUOTIENTS: tuple[tuple[Callable[..., Tensor], str], ...] = (
+    (lambda x, scale: x - _mean(x) / scale, "the mean is divided by the spread, and not what is left without it"),
+    (lambda x, scale: x / scale - _mean(x), "the stream is divided by the spread before the mean is taken off"),
+    (lambda x, scale: (x + _mean(x)) / scale, "the mean is added, and not taken off"),
+    (lambda x, scale: (_mean(x) - x) / scale, "the stream is taken from its mean"),
+    (lambda x, scale: (x - _mean(x)) * scale, "the stream is multiplied by its spread, and not divided by it"),
+    (lambda x, scale: (x - _mean(x)) / scale.square(), "the stream is divided by its spread twice"),
+    (lambda x, scale: (x - _mean(x)) / scale.sqrt(), "a root too many is taken of the spread"),
+)
 
 
 def edit_norm(site: Site) -> Iterator[Edit]:
-    """The denominator, the numerator, and gain and bias in another order."""
+    """The denominator and the numerator."""
     if site.definition.function is spread:
         yield from _spreads(site)
     elif site.definition.function is normalise:
         yield from _quotients(site)
-    elif site.definition.function is apply_gain:
-        gain, bias = (site.definition.operands[role].name for role in ("gain", "bias"))
-        changed = site.definition.with_operand("bias", change=lambda each: each * site.values(gain))
-        words = f"{short(bias)} is added before the product with {short(gain)}, and belongs after it."
-        yield fixed("normalisation", changed, words, 2)
 
 
 def edit_extra_norm(site: Site) -> Iterator[Edit]:
@@ -42,8 +46,15 @@ def edit_extra_norm(site: Site) -> Iterator[Edit]:
         bias = gain[:-1] + "b"
         if gain.endswith(".w") and bias in site.values and layer_of(gain) in (site.layer, "ln_final"):
             norm = short(gain).strip("`").removesuffix(".w")
+            change = _through(site, gain, bias)
             words = f"{short(definition.name)} goes through `{norm}`, which does not belong there."
-            yield fixed("normalisation", definition.followed_by(_through(site, gain, bias)), words, 3)
+            if definition.name == gain.replace(".w", ".hook_out"):
+                words = f"`{norm}` is applied twice: its output goes through it once more."
+            yield fixed("normalisation", definition.followed_by(change), words, 3)
+            for role, operand in definition.operands.items() if definition.function is add else ():
+                term = named(operand.name, definition.name)
+                words = f"{term} goes through `{norm}` before it is added, which does not belong there."
+                yield fixed("normalisation", definition.with_operand(role, change=change), words, 3, operand.name)
 
 
 def _through(site: Site, gain: str, bias: str) -> Change:
@@ -127,6 +138,9 @@ def _quotients(site: Site) -> Iterator[Edit]:
         definition.name, definition.axes, lambda x: x - x.mean(-1, keepdim=True), {"x": definition.operands["x"]}
     )
     yield fixed("normalisation", undivided, "the stream is not divided by its spread.")
+    for function, words in _OTHER_QUOTIENTS:
+        changed = Definition(definition.name, definition.axes, function, definition.operands)
+        yield fixed("normalisation", changed, f"{words}: it is (x - mean) / sqrt(var + eps).", 2)
     yield fixed(
         "axis",
         definition.with_settings(axis=1),
@@ -148,6 +162,10 @@ def edit_whole(site: Site) -> Iterator[Edit]:
     yield fixed(
         "axis", changed, "mean and variance are taken over positions too; LayerNorm takes each position alone.", 2
     )
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(-1, keepdim=True)
 
 
 def _eps(found: float, eps: float) -> str:

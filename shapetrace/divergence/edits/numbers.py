@@ -18,11 +18,14 @@ def recognise(number: float, config: Config) -> str:
 
 
 def name_of(number: float, config: Config, also_simple: bool = False) -> str:
-    """The likeliest expression in the model's sizes that has this value; "" where there is none, or none is needed."""
+    """The likeliest expression in the model's sizes that has this value; "" where there is none, or none is needed.
+
+    Where two are as likely, both: `n_heads and sqrt(d_head)`.
+    """
     for group in (_likely(config), () if _is_simple(number) and not also_simple else _less_likely(config)):
-        for value, name in group:
-            if math.isclose(number, value, rel_tol=_CLOSE):
-                return name
+        names = [name for value, name in group if math.isclose(number, value, rel_tol=_CLOSE)]
+        if names:
+            return " and ".join(names[:2])
     return ""
 
 
@@ -53,9 +56,15 @@ def _likely(config: Config) -> Iterator[tuple[float, str]]:
         yield float(size), name
         yield 1 / math.sqrt(size), f"1 / sqrt({name})"
         yield 1 / size, f"1 / {name}"
+    if config.n_heads > 2:
+        yield float(config.n_heads), "n_heads"
+        yield 1 / config.n_heads, "1 / n_heads"
 
 
 def _less_likely(config: Config) -> Iterator[tuple[float, str]]:
+    if config.n_heads > 2:
+        yield math.sqrt(config.n_heads), "sqrt(n_heads)"
+        yield 1 / math.sqrt(config.n_heads), "1 / sqrt(n_heads)"
     for name, size in (("d_head", config.d_head), ("d_model", config.d_model)):
         yield size**0.25, f"{name}**0.25"
         yield size**-0.25, f"1 / {name}**0.25"
@@ -64,7 +73,6 @@ def _less_likely(config: Config) -> Iterator[tuple[float, str]]:
         yield math.sqrt(size / (size - 1)), f"sqrt({name} / ({name} - 1))"
     yield math.sqrt(config.d_head / config.d_model), "sqrt(d_head / d_model)"
     yield math.sqrt(config.d_mlp), "sqrt(d_mlp)"
-    yield math.sqrt(config.n_heads), "sqrt(n_heads)"
     yield 1 / math.sqrt(2 * config.n_layers), "1 / sqrt(2 * n_layers)"
     yield math.log2(math.e), "log2(e)"
     yield math.log(2), "ln(2)"

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
+import torch
+
 from shapetrace.divergence.definitions import (
     POSITIONS,
     TOKENS,
@@ -31,13 +33,17 @@ def edit_operands(site: Site) -> Iterator[Edit]:
             continue
         for name in _candidates(site, role):
             words = _instead(site, role, named(name, definition.name))
-            yield fixed("wrong-operand", definition.with_operand(role, name), words, 2, name, _besides(site, name))
+            changed = definition.with_operand(role, name)
+            yield fixed("wrong-operand", changed, words, _cost_of(name), name, _besides(site, name))
         shape = site.values.shape(operand.name)
         for name in site.values.names() if role == "weight" and len(shape) == 2 else ():
             if site.values.shape(name) == shape[::-1] and name not in site.values.definitions:
                 words = _instead(site, role, f"{named(name, definition.name)} transposed")
                 changed = definition.with_operand(role, name, lambda each: each.T)
                 yield fixed("wrong-operand", changed, words, 2, name)
+                bias = definition.operands["bias"].name
+                words = f"{words.removesuffix('.')}, and without {short(bias)}."
+                yield fixed("wrong-operand", changed.with_operand("bias", change=torch.zeros_like), words, 3, name)
 
 
 def edit_pairs(site: Site) -> Iterator[Edit]:
@@ -54,8 +60,9 @@ def edit_pairs(site: Site) -> Iterator[Edit]:
     for other in site.values.names():
         partner = _partner(other)
         if other != one and partner in site.values and _have_shapes_of(site, (other, partner), (one, two)):
-            told = f"{named(other, definition.name)} and {named(partner, definition.name)}"
-            words = f"{_computed(definition)} with {told} instead of {short(one)} and {short(two)}."
+            words = (
+                f"{_computed(definition)} with {_pair(other, partner, definition.name)} instead of {_pair(one, two)}."
+            )
             changed = definition.with_operand(first, other).with_operand("bias", partner)
             yield fixed("wrong-operand", changed, words, 2, other)
 
@@ -65,7 +72,7 @@ def edit_equal(site: Site) -> Iterator[Edit]:
     definition = site.definition
     for name in site.others(site.values.shape(definition.name)):
         changed = Definition(definition.name, definition.axes, lambda x: x, {"x": Operand(name)})
-        yield fixed("wrong-operand", changed, _equality(definition, name), 2, name)
+        yield fixed("wrong-operand", changed, _equality(definition, name), _cost_of(name), name)
 
 
 def edit_split_order(site: Site) -> Iterator[Edit]:
@@ -113,26 +120,6 @@ def edit_own_tensors(site: Site) -> Iterator[Edit]:
                 yield fixed("wrong-operand", changed, words, 3, besides=_besides(site, name))
 
 
-def edit_layer(site: Site) -> Iterator[Edit]:
-    """A whole block with another one's weights: the same module called twice."""
-    if site.definition.tensor != "resid_post":
-        return
-    definitions = site.values.definitions
-    inside = [each for name, each in definitions.items() if layer_of(name) == site.layer]
-    for layer in sorted({layer_of(name) for name in definitions if name.startswith("blocks.")} - {site.layer}):
-        changed = [_with_weights_of(layer, site, each) for each in inside]
-        own, other = (each.rpartition(".")[2] for each in (site.layer, layer))
-        words = f"block {own} is computed with the weights of block {other}: is the same module called twice?"
-        yield fixed("wrong-operand", changed[-1], words, 2, besides=tuple(changed[:-1]))
-
-
-def _with_weights_of(layer: str, site: Site, definition: Definition) -> Definition:
-    for role, operand in definition.operands.items():
-        if operand.name not in site.values.definitions and layer_of(operand.name) == site.layer:
-            definition = definition.with_operand(role, operand.name.replace(site.layer, layer, 1))
-    return definition
-
-
 def _candidates(site: Site, role: str) -> list[str]:
     """What may be read by mistake: activations for an activation, parameters for a parameter."""
     definition, operand = site.definition, site.definition.operands[role].name
@@ -150,6 +137,11 @@ def _candidates(site: Site, role: str) -> list[str]:
     return list(dict.fromkeys(others))
 
 
+def _cost_of(name: str) -> int:
+    """What one norm has on its way is hardly ever given to another: it is the stream that is read elsewhere."""
+    return 4 if name.endswith("hook_normalized") else 2
+
+
 def _is_namesake(name: str, operand: str) -> bool:
     """The same parameter of another layer."""
     one, other = name.split("."), operand.split(".")
@@ -158,6 +150,12 @@ def _is_namesake(name: str, operand: str) -> bool:
 
 def _have_shapes_of(site: Site, names: tuple[str, str], others: tuple[str, str]) -> bool:
     return [site.values.shape(each) for each in names] == [site.values.shape(each) for each in others]
+
+
+def _pair(weight: str, bias: str, beside: str = "") -> str:
+    """``ln1.w` and `ln1.b` of block 0`."""
+    whole = named(weight, beside or weight)
+    return f"{short(weight)} and {short(bias)}{whole.removeprefix(short(weight))}"
 
 
 def _partner(name: str) -> str:
@@ -188,4 +186,6 @@ def _instead(site: Site, role: str, other: str) -> str:
 
 
 def _computed(definition: Definition) -> str:
+    if definition.function is spread:  # the norm's two readings of the stream are edited together
+        return f"`{definition.name.split('.')[-2]}` is computed"
     return f"{short(definition.name)} {'are' if definition.name == 'unembed.hook_out' else 'is'} computed"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from shapetrace.divergence.definitions import Change, Definition, average, merge_heads, project, project_heads, score
+from shapetrace.divergence.edits.attention import attending
 from shapetrace.divergence.edits.edit import Edit, Site, fixed, short
-from shapetrace.divergence.edits.masks import attending
 
 _WORDS = {
     **{"b": "batch", "p": "position", "n": "head", "h": "d_head", "m": "d_model", "f": "d_mlp", "v": "d_vocab"},
@@ -97,7 +97,7 @@ Order = tuple[Change, str, str]  # the change, its kind and its words
 
 def _orders(axes: list[str], shape: tuple[int, ...]) -> Iterator[Order]:
     for axis, letter in enumerate(axes):
-        if shape[axis] > 1 and letter in "pqknhmf":
+        if shape[axis] > 1 and letter in "pqknhmfv":
             yield from _moved(axis, letter, shape[axis])
     yield from _misread(axes, shape)
 

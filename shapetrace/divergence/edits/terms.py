@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from shapetrace.divergence.definitions import Change, add, score
+from shapetrace.divergence.definitions import Change, Definition, add, score
 from shapetrace.divergence.edits.edit import Edit, Site, fixed, named, short
 from shapetrace.divergence.edits.numbers import recognise, write_factor
 
@@ -18,6 +20,10 @@ def edit_terms(site: Site) -> Iterator[Edit]:
     for role in roles:
         if role in definition.operands and definition.operands[role].name not in site.zero:
             yield from _edit_term(site, role)
+    if definition.function is add:
+        terms = " and ".join(named(each, definition.name) for each in definition.reads())
+        multiplied = Definition(definition.name, definition.axes, _multiply, definition.operands)
+        yield fixed("wrong-operand", multiplied, f"{terms} are multiplied, and not added.", 2)
     if "weight" in definition.operands:
         yield _count(site, "weight", f"the product with {short(definition.operands['weight'].name)}")
     if "gain" in definition.operands:
@@ -42,7 +48,7 @@ def edit_factor(site: Site) -> Iterator[Edit]:
     yield Edit(
         "scale",
         lambda c: definition.followed_by(times(c)),
-        lambda c: f"yours is {recognise(c, site.config)} times the reference.",
+        lambda c: f"yours is {recognise(c, site.config)} times the reference{_also(site, c)}.",
         2,
         (1.5,),
     )
@@ -53,6 +59,10 @@ def edit_factor(site: Site) -> Iterator[Edit]:
         3,
         (0.1,),
     )
+
+
+def _multiply(**terms: Tensor) -> Tensor:
+    return math.prod(terms.values(), start=torch.ones((), dtype=torch.float64))
 
 
 def times(number: float) -> Change:
@@ -102,8 +112,8 @@ def _edit_gain(site: Site) -> Iterator[Edit]:
 
 def _add(site: Site, name: str) -> Edit:
     definition = site.definition
-    inside = [each.name for each in site.values.definitions.values() if name in each.reads()]
-    there = f": {named(inside[0], definition.name)} holds it already" if inside else ""
+    holder = _holder(site, name)
+    there = f": {named(holder, definition.name)} holds it already" if holder else ""
     return Edit(
         "extra-term",
         lambda number: definition.followed_by(lambda each: each + site.values(name)),
@@ -111,6 +121,25 @@ def _add(site: Site, name: str) -> Edit:
         2,
         tensor=name,
     )
+
+
+def _holder(site: Site, term: str) -> str:
+    """The nearest activation that this one comes of and that has the term in it; "" where none has."""
+    definitions = site.values.definitions
+    frontier = [site.definition.name]
+    for name in frontier:
+        read = definitions[name].operands
+        terms = [each.name for role, each in read.items() if role == "bias" or definitions[name].function is add]
+        if term in terms and name != site.definition.name:
+            return name
+        frontier += [each.name for each in read.values() if each.name in definitions and each.name not in frontier]
+    return ""
+
+
+def _also(site: Site, c: float) -> str:
+    """What is scaled once more further on."""
+    is_root = site.definition.tensor in ("q", "k") and math.isclose(c, site.config.d_head**-0.5, rel_tol=2e-5)
+    return ": the scores are divided by sqrt(d_head) after that, once more" if is_root else ""
 
 
 def _sum(site: Site) -> str:

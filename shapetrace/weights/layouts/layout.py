@@ -49,6 +49,7 @@ class Layout:
     slots: tuple[Slot, ...]  # of the keys that are there
     absent: tuple[Slot, ...] = ()  # of GPT-2's tensors that no key is there for
     constants: tuple[str, ...] = ()  # keys that hold no weights: mask buffers
+    optional: tuple[str, ...] = ()  # how the names of biases end that models in this layout often do without
 
     def slot_of(self, name: str) -> Slot | None:
         """The slot that is there for a TransformerLens name."""
@@ -72,7 +73,9 @@ def find_layout(shapes: Mapping[str, Shape]) -> Layout | None:
     names = {name for slot in slots for name in slot.names}
     absent = slots_of(table, layers, lambda row: prefix + (inner if row.key not in table.outside else ""))
     constants = (key for key in shapes if any(_pattern(table, each).fullmatch(key) for each in table.constants))
-    return Layout(table.name, slots, tuple(slot for slot in absent if not names & {*slot.names}), tuple(constants))
+    return Layout(
+        table.name, slots, tuple(slot for slot in absent if not names & {*slot.names}), tuple(constants), table.optional
+    )
 
 
 def slots_of(table: Table, layers: Iterable[int], prefix: Callable[[Row], str] = lambda row: "") -> list[Slot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ def read_map(given: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
     return loaded
 
 
-def layout_from_map(given: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Layout:
-    """The layout that a map describes: `key: name`, `key: [names]` for a fused tensor, or with `transpose: true`,
+def layout_from_map(given: Mapping[str, Any], shapes: Mapping[str, Shape], recognised: Layout | None = None) -> Layout:
+    """The layout that a map describes, `#` standing for each layer; of what it leaves out, the one that was recognised.
 
-    `key: {name: blocks.0.mlp.W_in, transpose: true}`, where it is kept as nn.Linear keeps it, (out, in).
+    A line is `key: name`, `key: [names]` for a fused tensor, or `key: {name: blocks.#.mlp.W_in, transpose: true}` where
+    it is kept as nn.Linear keeps it, (out, in).
     Raises WeightsError for a key that the model has not, or a name that TransformerLens has not.
     """
+    given = _per_layer(given, shapes)
     layers = {int(part) for name in _all_names(given) for part in name.split(".")[1:2] if part.isdigit()}
     known = {slot.names[0]: slot for slot in slots_of(TRANSFORMER_LENS, sorted(layers))}
     slots = []
@@ -52,8 +55,33 @@ def layout_from_map(given: Mapping[str, Any], shapes: Mapping[str, Shape]) -> La
         transposed = isinstance(value, Mapping) and bool(value.get("transpose"))
         slots.append(_slot(key, names, known[names[0]].ours, len(shapes[key]), transposed))
     mapped = {name for slot in slots for name in slot.names}
-    absent = tuple(slot for name, slot in known.items() if name not in mapped)
-    return Layout("as the weights map says", tuple(slots), absent)
+    others, absent = (recognised.slots, recognised.absent) if recognised else ((), tuple(known.values()))
+    kept = [slot for slot in others if slot.key not in given and not mapped & {*slot.names}]
+    return Layout(
+        f"{recognised.name} and the weights map" if recognised and kept else "as the weights map says",
+        (*slots, *kept),
+        tuple(slot for slot in absent if not mapped & {*slot.names}),
+        recognised.constants if recognised else (),
+        recognised.optional if recognised else (),
+    )
+
+
+def _per_layer(given: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """The map with each line that has a `#` once for every layer that the model has."""
+    lines: dict[str, Any] = {}
+    for key, value in given.items():
+        pattern = re.compile(re.escape(str(key)).replace(r"\#", r"(\d+)"))
+        layers = [match[1] for shape in shapes if "#" in str(key) and (match := pattern.fullmatch(shape))]
+        lines |= {str(key).replace("#", layer): _at_layer(value, layer) for layer in layers} or {str(key): value}
+    return lines
+
+
+def _at_layer(value: Any, layer: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("#", layer)
+    if isinstance(value, list | tuple):
+        return [_at_layer(each, layer) for each in value]
+    return {name: _at_layer(each, layer) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def _slot(key: str, names: tuple[str, ...], ours: str, rank: int, transposed: bool) -> Slot:

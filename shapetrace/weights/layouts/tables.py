@@ -27,6 +27,7 @@ class Table:
     rows: tuple[Row, ...]
     constants: tuple[str, ...] = ()  # buffers that are no weights
     outside: tuple[str, ...] = ()  # keys that never have the optional prefix
+    optional: tuple[str, ...] = ()  # how the names of biases end that its models often do without
 
 
 _NORM_AXES = "m -> m"
@@ -127,6 +128,35 @@ TEXTBOOK = Table(
         Row("out_head.bias", "unembed.b_U", "v -> v"),
     ),
     ("trf_blocks.#.att.mask",),
+    optional=("attn.b_Q", "attn.b_K", "attn.b_V"),  # `qkv_bias` is False by default
 )
 
-TABLES = (TRANSFORMER_LENS, HUGGING_FACE, NANO_GPT, TEXTBOOK)
+# The layout of `shapetrace.forge`.
+FORGE = Table(
+    "forge",
+    "",
+    (
+        Row("token_embedding.weight", "embed.W_E", "v m -> v m"),
+        Row("position_embedding.weight", "pos_embed.W_pos", "c m -> c m"),
+        Row("layers.#.attn.qkv_proj.weight", "attn.W_Q attn.W_K attn.W_V", "parts n m h -> (parts n h) m"),
+        Row("layers.#.attn.qkv_proj.bias", "attn.b_Q attn.b_K attn.b_V", "parts n h -> (parts n h)"),
+        Row("layers.#.attn.attn_out_proj.weight", "attn.W_O", "n h m -> m (n h)"),
+        Row("layers.#.attn.attn_out_proj.bias", "attn.b_O", "m -> m"),
+        Row("layers.#.mlp.mlp_up_proj.weight", "mlp.W_in", "m f -> f m"),
+        Row("layers.#.mlp.mlp_up_proj.bias", "mlp.b_in", "f -> f"),
+        Row("layers.#.mlp.mlp_down_proj.weight", "mlp.W_out", "f m -> m f"),
+        Row("layers.#.mlp.mlp_down_proj.bias", "mlp.b_out", "m -> m"),
+        *(
+            Row(f"layers.#.{norm}.{theirs}", f"{ln}.{ours}", _NORM_AXES)
+            for norm, ln in (("pre_attn_norm", "ln1"), ("pre_mlp_norm", "ln2"))
+            for theirs, ours in (("weight", "w"), ("bias", "b"))
+        ),
+        Row("final_norm.weight", "ln_final.w", _NORM_AXES),
+        Row("final_norm.bias", "ln_final.b", _NORM_AXES),
+        Row("lm_head.weight", "unembed.W_U", "m v -> v m"),
+        Row("lm_head.bias", "unembed.b_U", "v -> v"),
+    ),
+    ("layers.#.attn.causal_mask",),
+)
+
+TABLES = (TRANSFORMER_LENS, HUGGING_FACE, NANO_GPT, TEXTBOOK, FORGE)

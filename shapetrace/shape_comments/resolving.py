@@ -1,0 +1,137 @@
+"""Which size each symbol has in one run of a function: what the code says, else what most of the comments there say."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shapetrace.shape_comments.arithmetic import Name, solve
+from shapetrace.shape_comments.claims import Claim
+from shapetrace.shape_comments.fitting import align, fits
+from shapetrace.shape_comments.symbols import Known
+from shapetrace.shape_comments.watching import Scope, Sighting
+
+Elsewhere = Mapping[tuple[str, str], Counter[int]]  # by file and name, how many functions agree on a size
+
+
+@dataclass(slots=True)
+class Resolution:
+    """By symbol, where it is said what; `doubted`: names of the code that no comment there uses in its sense."""
+
+    known: dict[str, Known] = field(default_factory=dict)
+    doubted: dict[str, Known] = field(default_factory=dict)
+    voted: dict[str, Known] = field(default_factory=dict)
+    votes: dict[str, dict[int, list[Claim]]] = field(default_factory=dict)
+
+    def sizes_for(self, sighting: Sighting, trusting: bool = False) -> dict[str, int]:
+        """What each name stands for in this claim; trusting: doubted names too."""
+        return {name: each.size for name, each in self.places_for(sighting, trusting).items()}
+
+    def places_for(self, sighting: Sighting, trusting: bool = False) -> dict[str, Known]:
+        own = {name: each for name, each in sighting.known.items() if trusting or name not in self.doubted}
+        pattern = {name: Known(size, "its pattern") for name, size in sighting.local.items()}
+        return {**self.voted, **self.known, **own, **pattern}
+
+
+def resolve(scope: Scope, elsewhere: Elsewhere) -> Resolution:
+    """elsewhere: what other functions say, which decides where comments here are evenly divided."""
+    resolution = Resolution()
+    for sighting in scope.sightings:
+        resolution.known.update(sighting.known)
+    every = _votes(scope.sightings, {})
+    for name, known in list(resolution.known.items()):
+        used = {size for size, claims in every.get(name, {}).items() if claims}
+        if not known.is_sure and used and known.size not in used:
+            resolution.doubted[name] = resolution.known.pop(name)
+    sizes = {name: each.size for name, each in resolution.known.items()}
+    consistent = [each for each in scope.sightings if _agrees(each, sizes)]
+    resolution.votes = _votes(consistent, sizes)
+    for name, candidates in _votes(scope.sightings, sizes).items():
+        resolution.votes.setdefault(name, candidates)
+    called: dict[int, set[str]] = defaultdict(set)
+    for name, candidates in resolution.votes.items():
+        for size in candidates:
+            called[size].add(name)
+    for (path, name), counts in elsewhere.items():
+        if path == scope.file.path and len(counts) == 1:
+            called[next(iter(counts))].add(name)
+    for name, candidates in resolution.votes.items():
+        best = _elect(name, candidates, elsewhere.get((scope.file.path, name), Counter()), called)
+        if best is not None and name not in resolution.known:
+            resolution.voted[name] = Known(best, f"line {candidates[best][0].line}")
+    _solve_rest(consistent, resolution)
+    return resolution
+
+
+def _agrees(sighting: Sighting, sizes: Mapping[str, int]) -> bool:
+    merged = {**sizes, **sighting.local}
+    return all(fits(sighting.claim.said.axes, shape, merged) for _, shape in sighting.values[:1])
+
+
+def _votes(sightings: Iterable[Sighting], sizes: Mapping[str, int]) -> dict[str, dict[int, list[Claim]]]:
+    """By name and size the claims that say so; one that sees several sizes in a loop says nothing."""
+    seen: dict[tuple[str, Claim], list[int]] = defaultdict(list)
+    for sighting in sightings:
+        for _, shape in sighting.values[:1]:
+            told: dict[str, int] = {}
+            for axis, index in align(sighting.claim.said.axes, shape) or ():
+                if isinstance(axis.size, Name) and axis.size.name not in sizes and shape[index] >= 0:
+                    told.setdefault(axis.size.name, shape[index])
+            for name, size in told.items():
+                seen[name, sighting.claim].append(size)
+        for name, size in sighting.local.items():
+            if name not in sizes:
+                seen[name, sighting.claim].append(size)
+    votes: dict[str, dict[int, list[Claim]]] = defaultdict(lambda: defaultdict(list))
+    for (name, claim), found in seen.items():
+        if len(set(found)) == 1:
+            votes[name][found[0]].append(claim)
+    return votes
+
+
+def _elect(
+    name: str, candidates: Mapping[int, list[Claim]], elsewhere: Counter[int], called: Mapping[int, set[str]]
+) -> int | None:
+    """The size that most lines say; of equals the one that other functions say, then one that has no other name."""
+    if not candidates:
+        return None
+    lines = {size: len({claim.line for claim in claims}) for size, claims in candidates.items()}
+
+    def rank(size: int) -> tuple[int, int, int, int]:
+        first = min(claim.line for claim in candidates[size])
+        return lines[size], elsewhere[size], -len(called[size] - {name}), -first
+
+    return max(candidates, key=rank)
+
+
+def _solve_rest(sightings: Iterable[Sighting], resolution: Resolution) -> None:
+    """`3 * n_embd` says what n_embd is, where nothing else does."""
+    for sighting in sightings:
+        sizes = resolution.sizes_for(sighting)
+        for _, shape in sighting.values[:1]:
+            for axis, index in align(sighting.claim.said.axes, shape) or ():
+                solved = (
+                    solve(axis.size, shape[index], sizes)
+                    if axis.size is not None and not isinstance(axis.size, Name)
+                    else None
+                )
+                if solved and solved[0] not in resolution.voted:
+                    resolution.voted[solved[0]] = Known(solved[1], f"line {sighting.claim.line}")
+
+
+def count_elsewhere(scopes: Iterable[Scope]) -> dict[tuple[str, str], Counter[int]]:
+    """By file and name, in how many functions the comments agree on a size, or the code says it."""
+    agreed: dict[tuple[str, str], dict[tuple[str, int], set[int]]] = defaultdict(lambda: defaultdict(set))
+    for scope in scopes:
+        known = {name: each.size for sighting in scope.sightings for name, each in sighting.known.items()}
+        votes = _votes(scope.sightings, known)
+        for name, size in (
+            *known.items(),
+            *((name, size) for name, sizes in votes.items() if len(sizes) == 1 for size in sizes),
+        ):
+            agreed[scope.file.path, name][scope.function].add(size)
+    return {
+        key: Counter(size for sizes in functions.values() if len(sizes) == 1 for size in sizes)
+        for key, functions in agreed.items()
+    }

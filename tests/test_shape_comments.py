@@ -1,0 +1,326 @@
+"""Shape comments: what is read as one, which size a symbol has, and what is said of a false one."""
+
+import importlib.util
+import json
+import sys
+import textwrap
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import shapetrace
+from shapetrace.cli import main
+from shapetrace.shape_comments.arithmetic import evaluate, parse_size, solve
+from shapetrace.shape_comments.docstrings import entries_in
+from shapetrace.shape_comments.grammar import axis_lists_in
+
+# What is read
+
+
+def read(comment):
+    """Each list as text, with its role where that is not the result."""
+    return [(one.text, one.role) if one.role != "result" else one.text for one in axis_lists_in(comment)]
+
+
+@pytest.mark.parametrize(
+    ("comment", "lists"),
+    [
+        ("(batch, posn, d_model)", ["(batch, posn, d_model)"]),
+        ("[B, T]", ["[B, T]"]),
+        ("shape (t)", ["(t)"]),
+        ("token embeddings of shape (b, t, n_embd)", ["(b, t, n_embd)"]),
+        ("B x T x C", ["B x T x C"]),
+        ("B,T,C -> B,nh,T,hs", [("B,T,C", "operand"), "B,nh,T,hs"]),
+        ("BCHW -> BNC", [("BCHW", "operand"), "BNC"]),
+        ("b t c -> b c t", [("b t c", "operand"), "b c t"]),
+        (
+            "(B, nh, T, hs) x (B, nh, hs, T) -> (B, nh, T, T)",
+            [("(B, nh, T, hs)", "operand"), ("(B, nh, hs, T)", "operand"), "(B, nh, T, T)"],
+        ),
+        ("(B, T, hs) @ (B, hs, T)", [("(B, T, hs)", "operand"), ("(B, hs, T)", "operand")]),
+        ("(Dim) * (B, T, Dim) = (B, T, Dim)", [("(Dim)", "operand"), ("(B, T, Dim)", "operand"), "(B, T, Dim)"]),
+        ("(B, T, C) to (B*T, C)", [("(B, T, C)", "operand"), "(B*T, C)"]),
+        ("(B, T, C) each", ["(B, T, C)"]),
+        ("(B, T + past, C // n_head, 3 * n_embd)", ["(B, T + past, C // n_head, 3 * n_embd)"]),
+        ("(..., d)", ["(..., d)"]),
+        ("(*batch, 1)", ["(*batch, 1)"]),
+        ("(batch size, sequence length, d_model)", ["(batch size, sequence length, d_model)"]),
+        ("input of size (batch, time-step, channels)", ["(batch, time-step, channels)"]),
+        ("B H/2 W/2 4*C", ["B H/2 W/2 4*C"]),
+        ("nW*B, window_size, window_size, C", ["nW*B, window_size, window_size, C"]),
+        ("(1, 7, 64) | (1, 7, 256)", [("(1, 7, 64)", "choice"), ("(1, 7, 256)", "choice")]),
+        ("torch.Size([2, 3])", ["[2, 3]"]),
+        ("(hidden_size,)", ["(hidden_size,)"]),
+    ],
+)
+def test_lists_in_a_comment(comment, lists):
+    assert read(comment) == lists
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        *("(see above)", "(batch first)", "(1)", "(e.g. 0.1)", "f(x, y)", "sqrt(d_head)", "TODO(me): check", ""),
+        *("rows sum to 1 over visible keys", "average of v, by the pattern", "token ids -> token vectors"),
+        *("key padding mask", "hidden state", "3 x 3 kernel", "2x2 conv", "x[b, t] is next", "(int, optional)"),
+        "batch size, sequence length, embedding dimensionality (n_embd)",
+        "make torchscript happy (cannot use tensor as tuple)",
+        "flash attention needs PyTorch >= 2.0",
+        "(B, T, F) -> (B, T, [h1, h1, h2, h2])",
+    ],
+)
+def test_prose_is_no_shape(comment):
+    assert [one for one in axis_lists_in(comment) if one.role == "result"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "size"),
+    [
+        ("3 * n_embd", {"n_embd": 4}, {12}),
+        ("C // n_head", {"C": 13, "n_head": 4}, {3}),
+        ("T + past - 1", {"T": 5, "past": 2}, {6}),
+        ("4C", {"C": 2}, {8}),
+        ("H/2", {"H": 7}, {3, 4}),
+        ("2 * (h + 1)", {"h": 3}, {8}),
+        ("(h w)", {"h": 3, "w": 5}, {15}),
+        ("2^n", {"n": 3}, {8}),
+        ("T + past", {"T": 5}, set()),
+    ],
+)
+def test_arithmetic(text, sizes, size):
+    assert evaluate(parse_size(text), sizes) == size
+
+
+def test_arithmetic_is_solved_for_the_one_name_that_is_not_known():
+    assert solve(parse_size("3 * n_embd"), 12, {}) == ("n_embd", 4)
+    assert solve(parse_size("T + past"), 7, {"T": 5}) == ("past", 2)
+    assert solve(parse_size("3 * n_embd"), 13, {}) is None
+    assert solve(parse_size("C // n"), 13, {"C": 26}) is None
+    assert solve(parse_size("a * b"), 12, {}) is None
+
+
+def test_docstrings():
+    docstring = """Attend.
+
+    Args:
+        x (torch.Tensor): the stream, of shape
+            (batch, seq, d_model)
+        mask: (seq, seq) or None
+        unknown: (a, b)
+    Returns:
+        Tensor of shape (batch, seq, d_model)
+
+    Raises:
+        ValueError: (never, ever)
+    """
+    entries = [
+        (entry.names, [one.text for one in axis_lists_in(entry.text)])
+        for entry in entries_in(docstring, 1, ["x", "mask"])
+        if entry.names
+    ]
+    assert entries == [
+        (("x",), ["(batch, seq, d_model)"]),
+        (("mask",), ["(seq, seq)"]),
+        (("return",), ["(batch, seq, d_model)"]),
+    ]
+
+
+# What is said
+
+HEAD = "from __future__ import annotations\nimport einops, torch\nfrom torch import nn\n"
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Check the `Net` of some source; returns the lines and the summary, without the folder."""
+
+    def check(source, *inputs, build="Net()"):
+        path = tmp_path / "net.py"
+        path.write_text(HEAD + textwrap.dedent(source).lstrip())
+        name = f"net_{tmp_path.name}_{len(sys.modules)}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+            result = shapetrace.check(eval(build, vars(module)).eval(), *inputs)
+        finally:
+            del sys.modules[name]
+        lines = [str(each).replace(f"{tmp_path}/", "") for each in result.false]
+        return [*lines, result.summary]
+
+    return check
+
+
+ATTENTION = """
+    class Net(nn.Module):
+        def __init__(self, n_embd=64, n_head=4):
+            super().__init__()
+            self.n_head = n_head
+            self.c_attn = nn.Linear(n_embd, 3 * n_embd)
+
+        def forward(self, x):
+            B, T, C = x.size() # batch size, sequence length, embedding dimensionality (n_embd)
+            q, k, v = self.c_attn(x).split(C, dim=2) # (B, T, C) each
+            k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)
+            q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)
+            v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)
+
+            # Self-attend: (B, nh, T, hs) x (B, nh, hs, T) -> (B, nh, T, T)
+            att = (q @ k.transpose(-2, -1)) / C**0.5
+            y = att.softmax(-1) @ v # (B, nh, T, T) x (B, nh, T, hs) -> (B, nh, T, hs)
+            y = y.transpose(1, 2).contiguous().view(B, T, C) # re-assemble (side by side)
+            return y
+"""
+
+
+def test_true_comments_are_silent(check):
+    assert check(ATTENTION, torch.zeros(3, 11, 64)) == ["10 shape comments: 10 true, 0 false, 0 not reached"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)",
+            "k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, T, nh, hs)",
+            "net.py:13: k: comment says (B, T, nh, hs), is (3, 4, 11, 16): axes 1 and 2 are swapped",
+        ),
+        (
+            "k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)",
+            "k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, hs, T, nh)",
+            "net.py:13: k: comment says (B, hs, T, nh), is (3, 4, 11, 16): axes 1 and 3 are swapped",
+        ),
+        (
+            "# (B, T, C) each",
+            "# (B, T, T) each",
+            "net.py:12: q: comment says (B, T, T), is (3, 11, 64): "
+            "T is 11 (line 11, from x.size()) but axis 2 here is 64",
+        ),
+        (
+            "# (B, T, C) each",
+            "# (T, C) each",
+            "net.py:12: q: comment says (T, C), is (3, 11, 64): 2 axes named, 3 there: the batch axis is missing",
+        ),
+        (
+            "# (B, T, C) each",
+            "# (B, nh, T, C) each",
+            "net.py:12: q: comment says (B, nh, T, C), is (3, 11, 64): 4 axes named, 3 there: there is no nh",
+        ),
+        (
+            "# (B, T, C) each",
+            "# (B, T, 3 * C) each",
+            "net.py:12: q: comment says (B, T, 3 * C), is (3, 11, 64): "
+            "3 * C is 192 (C is 64, line 11, from x.size()) but axis 2 here is 64, which is C",
+        ),
+        (
+            "# (B, T, C) each",
+            "# (B, T, 128) each",
+            "net.py:12: q: comment says (B, T, 128), is (3, 11, 64): axis 2 is 64, not 128",
+        ),
+        (
+            "Self-attend: (B, nh, T, hs) x (B, nh, hs, T)",
+            "Self-attend: (B, nh, T, hs) x (B, nh, T, hs)",
+            "net.py:17: k.transpose(-2, -1): comment says (B, nh, T, hs), is (3, 4, 16, 11): axes 2 and 3 are swapped",
+        ),
+        (
+            "-> (B, nh, T, T)",
+            "-> (B, nh, T, hs)",
+            "net.py:17: att: comment says (B, nh, T, hs), is (3, 4, 11, 11): "
+            "hs is 16 (line 13) but axis 3 here is 11, which is T",
+        ),
+    ],
+)
+def test_each_kind_of_false_comment(check, old, new, said):
+    assert old in ATTENTION
+    *lines, summary = check(ATTENTION.replace(old, new, 1), torch.zeros(3, 11, 64))
+    assert lines[0] == said
+    assert f"{len(lines)} false" in summary
+
+
+ANNOTATED = """
+    class Net(nn.Module):
+        def __init__(self, heads=4):
+            super().__init__()
+            self.heads = heads
+            self.pos = nn.Parameter(torch.zeros(20, 24))  # (n_ctx, d_model)
+
+        def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch d_model"]:
+            '''Pool.
+
+            Args:
+                x (Tensor): the stream, (batch, seq, d_model).
+            '''
+            x = x + self.pos[: x.shape[1]]
+            y = einops.rearrange(x, "b n (h d) -> b h n d", h=self.heads)  # (b, h, n, d)
+            return y.transpose(1, 2).flatten(2).mean(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", []),
+        (
+            '-> Float[Tensor, "batch d_model"]',
+            '-> Float[Tensor, "d_model batch"]',
+            ['net.py:10: out: annotation says "d_model batch", is (3, 24): axes 0 and 1 are swapped'],
+        ),
+        (
+            "(batch, seq, d_model).",
+            "(batch, d_model).",
+            [
+                "net.py:14: x: docstring says (batch, d_model), is (3, 11, 24): "
+                "2 axes named, 3 there: axis 1 (11) is not named"
+            ],
+        ),
+        (
+            "# (b, h, n, d)",
+            "# (b, n, h, d)",
+            ["net.py:17: y: comment says (b, n, h, d), is (3, 4, 11, 6): axes 1 and 2 are swapped"],
+        ),
+    ],
+)
+def test_annotations_docstrings_and_patterns(check, old, new, said):
+    assert check(ANNOTATED.replace(old, new), torch.zeros(3, 11, 24))[:-1] == said
+
+
+# The command
+
+
+def test_the_built_in_gpt2_passes_its_own_check():
+    ran = CliRunner().invoke(main, ["check", "--set", "n_layers=2"])
+    assert (ran.exit_code, ran.stdout) == (0, "52 shape comments: 52 true, 0 false, 0 not reached\n")
+    assert ran.stderr == "note: query and key are both 11 here: a comment that takes one for the other would pass\n"
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):  # (B, T)\n"
+        "        y = x.mT  # (B, T)\n"
+        "        return y\n"
+    )
+    ran = CliRunner().invoke(main, ["check", "--model", "net.py:Net", "--input", "float32[3,5]"])
+    said = "net.py:4: y: comment says (B, T), is (5, 3): axes 0 and 1 are swapped\n"
+    assert (ran.exit_code, ran.output) == (1, said + "2 shape comments: 1 true, 1 false, 0 not reached\n")
+    ran = CliRunner().invoke(main, ["check", "--model", "net.py:Net", "--input", "float32[3,5]", "--json"])
+    plain = json.loads(ran.stdout)
+    assert (ran.exit_code, plain["total"], plain["true"], plain["false"], plain["not_reached"]) == (1, 2, 1, 1, 0)
+    assert plain["comments"][1] == {
+        "file": "net.py",
+        "line": 4,
+        "kind": "comment",
+        "says": "(B, T)",
+        "status": "false",
+        "name": "y",
+        "shape": [5, 3],
+        "reason": "axes 0 and 1 are swapped",
+        "fix": "(T, B)",
+    }
+    ran = CliRunner().invoke(main, ["check", "--model", "net.py:Net", "--input", "float32[3]"])
+    assert ran.exit_code == 2
+    assert ran.output.startswith("error: net.py:Net: the forward raised, so that its comments cannot be checked: ")
