@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from shapetrace import forge
 from shapetrace.errors import ShapetraceError
 from shapetrace.inputs import Inputs
 from shapetrace.patterns import Pattern, choose_heads, choose_layer, number_layers, without_heads
@@ -43,7 +44,7 @@ class Patterns:
 
     name: str
     trace: Trace
-    fused: bool = False  # whether attention ran as one operation, which makes no pattern
+    why_none: tuple[str, str]  # what to tell where there is none, and what can be done
     layers: tuple[tuple[str, list[_Found]], ...] = ()  # the module, and what it showed: of each head where each is one
 
     def choose(self, layer: int | None, head: int | None, module: str | None = None) -> Pattern:
@@ -52,7 +53,7 @@ class Patterns:
         Raises ShapetraceError where there is none, or no such layer or head.
         """
         if not self.layers:
-            raise ShapetraceError(*_why_none(self.name, self.fused))
+            raise ShapetraceError(*self.why_none)
         numbered = number_layers([path for path, _ in self.layers])
         at = choose_layer(numbered, layer, module, self.name)
         number, path = numbered[at]
@@ -80,7 +81,7 @@ def find_patterns(target: Target, inputs: Inputs, seed: int = 0) -> Patterns:
     mode = _FusedAttention()
     with mode:
         trace = trace_target(target, inputs, seed=seed, observe=keep)
-    return Patterns(target.name, trace, mode.ran, tuple(_as_layers(seen)))
+    return Patterns(target.name, trace, _why_none(target, mode.ran), tuple(_as_layers(seen)))
 
 
 def _add(seen: list[_Found], new: _Found) -> None:
@@ -161,15 +162,18 @@ class _FusedAttention(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _why_none(name: str, fused: bool) -> tuple[str, str]:
+def _why_none(target: Target, fused: bool) -> tuple[str, str]:
+    """What to tell where there is no pattern, and what can be done."""
     if not fused:
         return (
-            f"{name} shows no attention pattern: no tensor with a name has rows of weights that sum to 1",
+            f"{target.name} shows no attention pattern: no tensor with a name has rows of weights that sum to 1",
             "bind what the softmax returns to a name, such as `att = scores.softmax(-1)`",
         )
-    why = f"{name} shows no attention pattern: its attention is fused into one operation, which makes none"
-    if name.startswith("hf:"):
-        joined = f"{name}{'&' if '?' in name else '?'}attn_implementation=eager"
+    why = f"{target.name} shows no attention pattern: its attention is fused into one operation, which makes none"
+    if isinstance(target.model, forge.Transformer):
+        return why, "run it step by step: `--set attention=manual`"
+    if target.name.startswith("hf:"):
+        joined = f"{target.name}{'&' if '?' in target.name else '?'}attn_implementation=eager"
         return why, f"run it with the attention that does: --model '{joined}'"
     return why, (
         "compute it step by step where you want to see it: `att = q @ k.mT / math.sqrt(q.size(-1))`, the mask, "

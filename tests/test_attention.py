@@ -196,6 +196,14 @@ def test_eager_attention_runs_on_the_weights_that_a_folder_holds(tmp_path):
     )
 
 
+def test_forge():
+    options = ["The cat", "--model", "forge-small", "--set", "n_layers=2", "--set", "d_model=24", "--weights", "random"]
+    assert run(*options, code=2).stderr.endswith("\n\nhint: run it step by step: `--set attention=manual`\n")
+    found = plain(*options, "--set", "attention=manual", "--layer", 1)
+    assert (found["module"], found["tensor"], len(found["heads"])) == ("layers.1.attn", "attn_pattern", 12)
+    assert sums_to_one(found)
+
+
 def test_a_built_in_is_what_its_own_forward_makes():
     from shapetrace.divergence.observation import observe
     from shapetrace.target import build_target

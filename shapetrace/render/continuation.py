@@ -54,7 +54,11 @@ def _candidates(step: Step) -> Table:
 def _row(each: Candidate, is_chosen: bool) -> tuple[RenderableType, ...]:
     bar = Text("━" * round(_BAR * each.probability), "count")
     word = Text(quoted(each.word), "count" if is_chosen else "name")
-    return (">" if is_chosen else "", str(each.id), word, f"{each.logit:.3f}", f"{each.probability:.4f}", bar)
+    return (">" if is_chosen else "", str(each.id), word, f"{each.logit:.3f}", _share(each.probability), bar)
+
+
+def _share(probability: float) -> str:
+    return f"{probability:.4f}" if probability >= 5e-5 or probability == 0 else f"{probability:.0e}"
 
 
 def _grid() -> Table:
