@@ -347,3 +347,24 @@ def test_the_division_that_comes_after_the_softmax(tmp_path):
         "scale",
         "The pattern is divided by sqrt(d_head) after the softmax: divide the scores by it, before the softmax.",
     )
+
+
+ROTATE = """
+        half = q.shape[-1] // 2
+        angles = (torch.arange(T)[:, None] * 10000.0 ** (-torch.arange(half) / half)).repeat(1, 2)
+        turn = lambda x: x * angles.cos() + torch.cat([-x[..., half:], x[..., :half]], -1) * angles.sin()
+        {}
+        att = q @"""
+
+
+@pytest.mark.parametrize(
+    ("turned", "detail"),
+    [
+        ("q, k = turn(q), turn(k)", "`q` and `k` are rotated by their positions, as in RoPE"),
+        ("q = turn(q)", "`q` is rotated by its positions, as in RoPE, and `k` is not"),
+    ],
+)
+def test_rotary_positions(turned, detail, tmp_path):
+    edit = ("\n        att = q @", ROTATE.format(turned))
+    found = told(diff_after(tmp_path, "fused", edit))
+    assert found == ("blocks.0.attn.hook_q", "extra-term", f"{detail}: GPT-2 tells positions by `W_pos` alone.")

@@ -89,7 +89,7 @@ class Explainer:
             for _, _, _, edit, seen in group:
                 each = self._try(edit, target, seen.value, base)
                 confirmed = self._strength({**base, **each.definitions}, name, seen) if each else 0
-                if each is not None and (confirmed or not self._is_innocent(target, seen)):
+                if each is not None and (confirmed or self._may_stand(each, target, seen)):
                     explanation = Explanation(target, seen, each, confirmed, id(seen.value) in self._matched)
                     found.append((-confirmed, cost, each.left_over, explanation))
             if any(each[3].confirmed == WHOLLY for each in found):
@@ -138,13 +138,16 @@ class Explainer:
                     return seen
         return None
 
-    def _is_innocent(self, target: Aligned, seen: Observed) -> bool:
-        """Whether a tensor is another activation, a right one, and has nothing but the name of this one.
+    def _may_stand(self, each: Fit, target: Aligned, seen: Observed) -> bool:
+        """Whether an edit that nothing confirms may be told.
 
-        `att` may be the scores and then the pattern: that the scores are what they are says nothing of the pattern.
+        `att` may be the scores and then the pattern: that a right tensor, which has only the name of this one, is what
+        it is says nothing. And what is said of several tensors must not be wrong of one.
         """
         is_certain = target.is_placed and seen is (target.later or target.candidates[0])
-        return id(seen.value) in self._matched and not is_certain
+        if id(seen.value) in self._matched and not is_certain:
+            return False
+        return len(each.definitions) == 1 or not self._is_contradicted(each.definitions, target.name, seen)
 
     def _strength(self, edited: Mapping[str, Definition], name: str, seen: Observed) -> int:
         strength = self._confirm(edited, name, seen)
