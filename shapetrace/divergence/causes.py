@@ -37,6 +37,7 @@ class Explanation:
     seen: Observed
     fit: Fit
     confirmed: int  # what is computed from it is as the edit says, too: WHOLLY, STRONGLY, WEAKLY or not at all, 0
+    is_known: bool = False  # your tensor is another activation, a right one
 
 
 class Explainer:
@@ -59,6 +60,7 @@ class Explainer:
         self._zero = zero
         self._unloaded = unloaded or {}
         self._ran = ran
+        self._names = frozenset(name for name, each in aligned.items() if each.state == MATCHED)
         self._matched = {id(every.value) for each in aligned.values() for every in each.alike}
         # What is left over has to be rounding, and how much that is here the tensors that match tell.
         worst = max(
@@ -87,8 +89,9 @@ class Explainer:
             for _, _, _, edit, seen in group:
                 each = self._try(edit, target, seen.value, base)
                 confirmed = self._strength({**base, **each.definitions}, name, seen) if each else 0
-                if each is not None and (confirmed or not self._is_innocent(target, seen)):
-                    found.append((-confirmed, cost, each.left_over, Explanation(target, seen, each, confirmed)))
+                if each is not None and (confirmed or self._may_stand(each, target, seen)):
+                    explanation = Explanation(target, seen, each, confirmed, id(seen.value) in self._matched)
+                    found.append((-confirmed, cost, each.left_over, explanation))
             if any(each[3].confirmed == WHOLLY for each in found):
                 break
         best = min(found, key=lambda each: each[:3], default=None)
@@ -105,7 +108,7 @@ class Explainer:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
         yours = None if arranged is None else arranged.double()
         known = (self._values.definitions[place], self._values, self._config, self._zero, self._unloaded)
-        return edits_at(Site(*known, yours, target.name, self._ran))
+        return edits_at(Site(*known, yours, target.name, self._ran, self._names))
 
     def _try(self, edit: Edit, target: Aligned, yours: Tensor, base: Mapping[str, Definition]) -> Fit | None:
         try:
@@ -135,13 +138,16 @@ class Explainer:
                     return seen
         return None
 
-    def _is_innocent(self, target: Aligned, seen: Observed) -> bool:
-        """Whether a tensor is another activation, a right one, and has nothing but the name of this one.
+    def _may_stand(self, each: Fit, target: Aligned, seen: Observed) -> bool:
+        """Whether an edit that nothing confirms may be told.
 
-        `att` may be the scores and then the pattern: that the scores are what they are says nothing of the pattern.
+        `att` may be the scores and then the pattern: that a right tensor, which has only the name of this one, is what
+        it is says nothing. And what is said of several tensors must not be wrong of one.
         """
         is_certain = target.is_placed and seen is (target.later or target.candidates[0])
-        return id(seen.value) in self._matched and not is_certain
+        if id(seen.value) in self._matched and not is_certain:
+            return False
+        return len(each.definitions) == 1 or not self._is_contradicted(each.definitions, target.name, seen)
 
     def _strength(self, edited: Mapping[str, Definition], name: str, seen: Observed) -> int:
         strength = self._confirm(edited, name, seen)
@@ -174,10 +180,9 @@ class Explainer:
     def _confirm(self, edited: Mapping[str, Definition], name: str, but: Observed, alone: int = STRONGLY) -> int:
         """Whether the next tensors that are seen, but the one that the edit was found in, are what it makes them.
 
-        It is asked of all up to what a module returns.
-
-        One with a fitting name only may be something on the way, and then those after it tell. `alone` is the answer
-        where nothing is seen after it.
+        It is asked of all up to what a module returns, on every way on: one that it makes right is enough, for another
+        way may have a mistake of its own. One with a fitting name only may be something on the way, and then those
+        after it tell. `alone` is the answer where nothing is seen after it.
         """
         frontier, done = list(self._readers.get(name, ())), set()
         strength, seen_any = 0, False
@@ -189,13 +194,15 @@ class Explainer:
             is_matched = aligned.state == MATCHED and aligned.yours is not None
             shown = [aligned.yours] if is_matched else [every.value for every in aligned.candidates]
             shown = [value for value in shown if value is not but.value]
+            is_certain = bool(shown) and (is_matched or aligned.is_placed)
             if shown:
                 seen_any = True
-                near = self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit
-                if is_matched or aligned.is_placed:
-                    return STRONGLY if near else strength
-                strength = WEAKLY if near else strength
-            frontier += self._readers.get(reader, ())
+                if self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit:
+                    if is_certain:
+                        return STRONGLY
+                    strength = WEAKLY
+            if not is_certain:
+                frontier += self._readers.get(reader, ())
         return strength if seen_any else alone
 
     def _at_its_earliest(self, found: Explanation) -> Explanation:

@@ -43,7 +43,7 @@ def find_first(
         if not rebound and (name not in open_names or not each.candidates):
             continue
         explanation = explainer.explain(name, open_names)
-        if explanation is not None and explanation.confirmed == WHOLLY:
+        if explanation is not None and _is_beyond_doubt(explanation):
             return Verdict(each, explanation.seen, explanation)
         if evidence.certain is None:
             evidence.weigh(each, rebound, explanation, explainer, open_names)
@@ -116,6 +116,11 @@ class _Evidence:
             if best.confirmed or best.aligned in self.seen_wrong:
                 return _verdict_of(best)
         return next((Verdict(first, first.later or first.seen) for first in self.seen_wrong), None)
+
+
+def _is_beyond_doubt(explanation: Explanation) -> bool:
+    """A right tensor in a wrong place may be there by another mistake, unless nothing speaks against this one."""
+    return explanation.confirmed == WHOLLY or (explanation.confirmed == STRONGLY and not explanation.is_known)
 
 
 def _verdict_of(explanation: Explanation) -> Verdict:
