@@ -15,25 +15,32 @@ from shapetrace.trace import Trace
 _RTOL = 1e-4  # of a tensor's largest value: several times what another processor's rounding makes of it
 
 
-def record_golden(model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, Any], values: bool) -> Trace:
-    """The trace of one call, without gradients; with figures of each tensor where values are guarded.
+def record_golden(
+    model: Any, inputs: tuple[Any, ...], named_inputs: dict[str, Any], values: bool, shape_comments: bool = False
+) -> tuple[Trace, str]:
+    """The trace of one call, without gradients, and its false shape comments as text, where those are asked for.
 
-    A model can be named as on the command line: then it has random weights, and without inputs runs on the default
-    text.
+    With figures of each tensor where values are guarded. A model can be named as on the command line: then it has
+    random weights, and without inputs runs on the default text.
     """
     import torch
 
+    if not isinstance(model, str) and shape_comments:
+        from shapetrace.shape_comments.checking import check_call
+
+        trace, result = check_call(model, inputs, named_inputs, stats=values)
+        return trace, "" if result.all_true else str(result)
     if not isinstance(model, str):
         with torch.no_grad(), recording(model, stats=values) as trace:
             model(*inputs, **named_inputs)
-        return trace
+        return trace, ""
     from shapetrace.target.importing import path_restored
     from shapetrace.target.seeding import seeded
 
     # A test goes on: its own random numbers, and what it can import, are to be what they were.
     with path_restored(), seeded(0):
         built, inputs, named_inputs = _build(model, inputs, named_inputs)
-        return record_golden(built, inputs, named_inputs, values)
+        return record_golden(built, inputs, named_inputs, values, shape_comments)
 
 
 def _build(name: str, inputs: tuple[Any, ...], named_inputs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:

@@ -34,7 +34,7 @@ def run(*arguments, code=0):
 
 def test_help_lists_the_commands_in_the_order_one_needs_them():
     listed = re.findall(r"^  (\w+)  ", run("--help").stdout.partition("Commands:")[2], re.M)
-    assert listed == ["run", "annotate", "params", "diff", "compare", "show"]
+    assert listed == ["run", "annotate", "check", "params", "diff", "compare", "show"]
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "target": {"errors", "gpt2", "packages", "signatures", "weights"},
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
-    "shape_comments": {"errors", "inputs", "packages", "recorder", "running", "target", "trace"},
+    "shape_comments": {"annotation", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),
     "comparison": {"folding", "pairing", "trace"},
-    "golden": {"comparison", "inputs", "recorder", "render", "running", "store", "target", "trace"},
+    "golden": {"comparison", "inputs", "recorder", "render", "running", "shape_comments", "store", "target", "trace"},
     "pytest_plugin": {"errors", "golden", "store"},
     "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "trace", "weights"},
     "cli": None,  # everything

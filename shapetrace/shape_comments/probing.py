@@ -38,7 +38,7 @@ def check_target(
     for given, probe in _attempts(target.model, inputs, asked, seed, meta):
         try:
             with seeded(seed), torch.device("meta") if meta else nullcontext():
-                return check_call(target.model, given.args, given.kwargs, probe)
+                return check_call(target.model, given.args, given.kwargs, probe)[1]
         except Exception as raised:
             error = raised
     reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -45,7 +45,7 @@ def _read(path: str, text: str) -> ClaimedFile:
         comments = list(_comments(text))
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return file
-    _Reader(file, tree, text.splitlines(), comments).read()
+    _Reader(file, tree, text.split("\n"), comments).read()
     file.names = frozenset(name for claim in file.claims for name in claim.names)
     return file
 
@@ -270,6 +270,14 @@ class _Reader:
             row = last_row(each)
         return found
 
+    def _column_of(self, said: AxisList, row: int, column: int) -> int:
+        """Where the text stands in its row; ast counts bytes, and before the quotes. -1 where it cannot be told."""
+        if column < 0:
+            return -1
+        start = len(self._rows[row - 1].encode()[:column].decode(errors="ignore"))
+        quoted = self._rows[row - 1][start:].find(said.text)
+        return start + quoted if 0 < quoted <= 4 else -1
+
     # Functions
 
     def _read_function(self, function: Function) -> None:
@@ -284,9 +292,14 @@ class _Reader:
                 for claim in self._claims_of(comment):
                     self._at_entry(key, argument.arg, claim)
             for said, row, column in _annotated(argument.annotation):
-                self._at_entry(key, argument.arg, Claim(self._file.path, row, column, "annotation", said))
+                self._at_entry(
+                    key,
+                    argument.arg,
+                    Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said),
+                )
         for item, annotation in _items(function.returns):
             for said, row, column in _annotated(annotation):
+                column = self._column_of(said, row, column)
                 claim = Claim(self._file.path, row, column, "annotation", said, About(is_returned=True, item=item))
                 self._at_return(key, claim)
         self._read_docstring(function, key, [each.arg for each in arguments])
@@ -354,7 +367,7 @@ class _Reader:
     def _read_code(self, node: ast.stmt) -> None:
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             for said, row, column in _annotated(node.annotation):
-                claim = Claim(self._file.path, row, column, "annotation", said)
+                claim = Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said)
                 self._at_statement(node, [replace(claim, about=_about(node, said, 0, 1))])
         value = getattr(node, "value", None)
         if not isinstance(value, ast.expr):
@@ -627,7 +640,7 @@ def _annotated(annotation: ast.expr | None) -> Iterator[tuple[AxisList, int, int
     elif len(parts) == 2 and len(texts) == 1 and parts[1] is texts[0]:
         axes = axes_in_pattern(words[0])
         if axes is not None:
-            yield AxisList(axes, words[0], 0, 0, is_shape=True), texts[0].lineno, texts[0].col_offset + 1
+            yield AxisList(axes, words[0], 0, 0, is_shape=True), texts[0].lineno, texts[0].col_offset
     elif name == "TensorType" and texts:
         joined = [axis for each in words for axis in axes_in_pattern(each) or ()]
         yield AxisList(tuple(joined), ", ".join(words), 0, 0, is_shape=True), texts[0].lineno, -1
