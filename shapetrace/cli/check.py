@@ -93,6 +93,7 @@ def check(
 
 def _check(listed: Listed) -> ShapeComments:
     from shapetrace.cli.console import note
+    from shapetrace.shape_comments.construction import watching_construction
     from shapetrace.shape_comments.probing import check_target
     from shapetrace.target import find_source
     from shapetrace.target.built_in import BuiltIn
@@ -100,10 +101,11 @@ def _check(listed: Listed) -> ShapeComments:
 
     source = find_source(listed.model, listed.settings)
     is_built_in = isinstance(source, BuiltIn)  # whose shapes need no weights; other code may look at values
-    target = source.outline(listed.seed)
+    with watching_construction() as built:
+        target = source.outline(listed.seed)
     if not is_built_in:
         target = source.complete(target, "auto", listed.seed, note, ignore_advance)
-    return check_target(target, listed.asked, listed.seed, is_built_in, note)
+    return check_target(target, listed.asked, listed.seed, is_built_in, note, built)
 
 
 def _show(result: ShapeComments, style: str) -> None:

@@ -37,8 +37,12 @@ def check_call(
     named_inputs: dict[str, Any],
     probe: Probe = _AS_GIVEN,
     stats: bool = False,
+    built: Watcher | None = None,
 ) -> tuple[Trace, ShapeComments]:
-    """The same, and the trace of the call; probe: the sizes that were chosen for it."""
+    """The same, and the trace of the call.
+
+    probe: the sizes that were chosen for it. built: what was seen of the model's construction.
+    """
     watchers: list[Watcher] = []
 
     def watch(outputs: Outputs) -> Watcher:
@@ -49,8 +53,10 @@ def check_call(
         model(*inputs, **named_inputs)
     watcher = watchers[0]
     homes = _homes_of(model)
-    files = {path: file for path, file in watcher.files.items() if package_of(path) in homes}
-    scopes = [each for each in watcher.scopes if each.file.path in files] + list(see_attributes(model, files))
+    seen = [*(built.scopes if built else ()), *watcher.scopes]
+    every = {**watcher.files, **(built.files if built else {})}
+    files = {path: file for path, file in every.items() if package_of(path) in homes}
+    scopes = [each for each in seen if each.file.path in files] + list(see_attributes(model, files))
     findings, notes = judge(list(files.values()), scopes, probe)
     return trace, ShapeComments(tuple(findings), tuple(notes))
 
