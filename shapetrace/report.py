@@ -104,6 +104,7 @@ class Pair:
     axes: str = ""  # of the reference: b n q k
     first: tuple[Entry, ...] = ()
     worst: tuple[Entry, ...] = ()
+    stage: str = ""  # the step towards the activation at which both sides are shown: before the mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class Divergence:
     axes: str = ""  # of the reference: b n q k
     first: tuple[Entry, ...] = ()
     worst: tuple[Entry, ...] = ()
+    stage: str = ""  # the step towards the activation at which both sides are shown: before the mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice
 
-import torch
 from torch import Tensor
 
 from shapetrace.divergence.alignment import MATCHED, Aligned
 from shapetrace.divergence.arrangements import arrangements
-from shapetrace.divergence.definitions import Definition, score
+from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.edits import Edit, Site, edits_at
 from shapetrace.divergence.edits.precision import narrow_dtype
 from shapetrace.divergence.fitting import Fit, distance, fit
 from shapetrace.divergence.flow import ancestors, readers_of
 from shapetrace.divergence.observation import Observed
+from shapetrace.divergence.stages import completions
 from shapetrace.divergence.tolerance import find_worst
 from shapetrace.divergence.values import Values
 from shapetrace.gpt2.config import Config
@@ -95,7 +95,7 @@ class Explainer:
             if any(each[3].confirmed == WHOLLY for each in found):
                 break
         best = min(found, key=lambda each: each[:3], default=None)
-        return self._at_its_earliest(best[3]) if best else None
+        return best[3] if best else None
 
     def agree_on(self, explanations: Sequence[Explanation], name: str) -> bool:
         """Whether these edits together give a tensor of yours that may stand for the activation."""
@@ -129,13 +129,17 @@ class Explainer:
     def carrier(self, name: str) -> Observed | None:
         """The tensor of yours that stands for the activation for certain: what comes next is computed from it."""
         target = self._aligned[name]
-        if target.later is not None and target.later.record.role == "input":
-            return None  # a module that is given something else than its neighbours may be meant to
+        if target.stage:
+            return None  # right so far
         for seen in (target.later,) if target.later else target.candidates:
-            for arranged in islice(arrangements(seen.value, tuple(target.reference.shape)), _ARRANGEMENTS):
-                held = Definition(name, target.definition.axes, arranged.double, {})
-                if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
-                    return seen
+            shape = tuple(target.reference.shape)
+            # Where two axes are of one size, what is transposed later would be like this.
+            same = [seen.value] if tuple(seen.value.shape) == shape else arrangements(seen.value, shape)
+            for arranged in islice(same, _ARRANGEMENTS):
+                for whole in completions(target.definition, arranged.double()):
+                    held = Definition(name, target.definition.axes, whole.clone, {})
+                    if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
+                        return seen
         return None
 
     def _may_stand(self, each: Fit, target: Aligned, seen: Observed) -> bool:
@@ -204,19 +208,6 @@ class Explainer:
             if not is_certain:
                 frontier += self._readers.get(reader, ())
         return strength if seen_any else alone
-
-    def _at_its_earliest(self, found: Explanation) -> Explanation:
-        """Scores that are wrong are wrong before they are masked: the first tensor of yours that shows it."""
-        definition = found.fit.definition
-        is_score = found.aligned.definition.tensor == "attn_scores" and definition.function is score
-        if not is_score or found.fit.edit.kind == "mask":
-            return found
-        everything = definition.with_settings(visible=torch.ones_like(definition.settings["visible"]))
-        computed = everything.evaluate(self._values)
-        for seen in found.aligned.candidates[::-1]:
-            if distance(computed, seen.value, found.aligned.definition) <= self.limit:
-                return replace(found, seen=seen)
-        return found
 
     def cause_of(self, found: Explanation) -> Cause:
         """In words, with the number that was found."""

@@ -85,14 +85,14 @@ class _Evidence:
                 return
         carrier = explainer.carrier(each.name)
         if carrier is not None:
-            is_explained = explanation is not None and explanation.seen is carrier
+            is_explained = explanation is not None and explanation.seen is carrier and explanation.confirmed
             self.certain = Verdict(each, carrier, explanation if is_explained else None)
             return
         if each.state == DIFFERS and not each.fits and self.misshapen is None:
             self.misshapen = each
         if explanation is not None:
             self.explained.append(explanation)
-        if each.is_placed or (each.state == DIFFERS and not rebound):
+        if each.is_placed or (each.state == DIFFERS and not rebound and not each.stage):
             self.seen_wrong.append(each)
 
     def is_settled(self, placed: Aligned) -> bool:
