@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -11,10 +10,11 @@ from torch import Tensor
 
 from shapetrace.divergence.alignment import MATCHED, Aligned
 from shapetrace.divergence.arrangements import arrangements
+from shapetrace.divergence.confirmation import WHOLLY, Confirmation
 from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.edits import Edit, Site, edits_at
 from shapetrace.divergence.edits.precision import narrow_dtype
-from shapetrace.divergence.fitting import Fit, distance, fit
+from shapetrace.divergence.fitting import Fit, fit
 from shapetrace.divergence.flow import ancestors, readers_of
 from shapetrace.divergence.observation import Observed
 from shapetrace.divergence.stages import completions
@@ -23,8 +23,6 @@ from shapetrace.divergence.values import Values
 from shapetrace.gpt2.config import Config
 from shapetrace.report import Cause
 
-# On every way that leads on; on one way, up to what a module returns; up to some tensor before that.
-WHOLLY, STRONGLY, WEAKLY = 3, 2, 1
 _ARRANGEMENTS = 4  # of a tensor, where axes of one size leave several
 _FURTHEST = 6  # activations between an edit and the tensor that shows it
 
@@ -67,6 +65,7 @@ class Explainer:
             (e.difference.relative for e in aligned.values() if e.state == MATCHED and e.difference), default=0.0
         )
         self.limit = min(limit, max(20 * worst, limit / 25))
+        self._confirmation = Confirmation(aligned, values, self.limit)
 
     def explain(self, name: str, open_names: Sequence[str], after: Sequence[Explanation] = ()) -> Explanation | None:
         """The cheapest edit that gives a tensor of yours that may stand for the activation.
@@ -88,7 +87,7 @@ class Explainer:
         for cost, group in groupby(sorted(trials, key=lambda each: each[:3]), key=lambda each: each[0]):
             for _, _, _, edit, seen in group:
                 each = self._try(edit, target, seen.value, base)
-                confirmed = self._strength({**base, **each.definitions}, name, seen) if each else 0
+                confirmed = self._confirmation.strength({**base, **each.definitions}, name, seen) if each else 0
                 if each is not None and (confirmed or self._may_stand(each, target, seen)):
                     explanation = Explanation(target, seen, each, confirmed, id(seen.value) in self._matched)
                     found.append((-confirmed, cost, each.left_over, explanation))
@@ -101,8 +100,7 @@ class Explainer:
         """Whether these edits together give a tensor of yours that may stand for the activation."""
         edited = {key: value for each in explanations for key, value in each.fit.definitions.items()}
         target = self._aligned[name]
-        values = [each.value for each in target.candidates]
-        return self._gap(edited, target, values) <= 20 * self.limit
+        return self._confirmation.is_near(edited, target, [each.value for each in target.candidates])
 
     def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
@@ -115,16 +113,10 @@ class Explainer:
             each = fit(edit, target.definition, yours, self._values, self.limit, base)
         except (RuntimeError, IndexError):  # an edit that these shapes do not allow
             return None
-        is_idle = each is not None and self._gap({**base, **each.definitions}, target, [target.reference]) <= self.limit
-        return None if is_idle else each
-
-    def _gap(self, edited: Mapping[str, Definition], target: Aligned, values: Sequence[Tensor]) -> float:
-        """How far the nearest of the values is from what the target is with these definitions."""
-        try:
-            computed = self._values.replay(edited, target.name)
-        except (RuntimeError, IndexError):
-            return math.inf
-        return min((distance(computed, each, target.definition) for each in values), default=math.inf)
+        if each is None:
+            return None
+        left = self._confirmation.gap({**base, **each.definitions}, target, [target.reference])
+        return each if left > self.limit else None  # an idle edit explains nothing
 
     def carrier(self, name: str) -> Observed | None:
         """The tensor of yours that stands for the activation for certain: what comes next is computed from it."""
@@ -138,7 +130,7 @@ class Explainer:
             for arranged in islice(same, _ARRANGEMENTS):
                 for whole in completions(target.definition, arranged.double()):
                     held = Definition(name, target.definition.axes, whole.clone, {})
-                    if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
+                    if self._readers.get(name) and self._confirmation.strength({name: held}, name, seen, alone=0):
                         return seen
         return None
 
@@ -151,63 +143,7 @@ class Explainer:
         is_certain = target.is_placed and seen is (target.later or target.candidates[0])
         if id(seen.value) in self._matched and not is_certain:
             return False
-        return len(each.definitions) == 1 or not self._is_contradicted(each.definitions, target.name, seen)
-
-    def _strength(self, edited: Mapping[str, Definition], name: str, seen: Observed) -> int:
-        strength = self._confirm(edited, name, seen)
-        return WHOLLY if strength == STRONGLY and not self._is_contradicted(edited, name, seen) else strength
-
-    def _is_contradicted(self, edited: Mapping[str, Definition], name: str, but: Observed) -> bool:
-        """Whether on some way on from what was edited the next tensor that is certain is not what the edits make it.
-
-        The stream is read by a sub-layer and by the sum after it: an edit that only one of them shows is none of it.
-        """
-        changed = [*edited, name]
-        frontier = [*changed, *(reader for each in changed for reader in self._readers.get(each, ()))]
-        done = {name}
-        for reader in frontier:
-            if reader in done:
-                continue
-            done.add(reader)
-            aligned = self._aligned[reader]
-            is_matched = aligned.state == MATCHED and aligned.yours is not None
-            shown = [aligned.yours, *(each.value for each in (aligned.later,) if each)] if is_matched else []
-            if aligned.is_placed and not is_matched:
-                shown = [each.value for each in aligned.candidates]
-            values = [each for each in shown if each is not None and each is not but.value]
-            if not values:
-                frontier += self._readers.get(reader, ())
-            elif self._gap(edited, aligned, values) > 20 * self.limit:
-                return True
-        return False
-
-    def _confirm(self, edited: Mapping[str, Definition], name: str, but: Observed, alone: int = STRONGLY) -> int:
-        """Whether the next tensors that are seen, but the one that the edit was found in, are what it makes them.
-
-        It is asked of all up to what a module returns, on every way on: one that it makes right is enough, for another
-        way may have a mistake of its own. One with a fitting name only may be something on the way, and then those
-        after it tell. `alone` is the answer where nothing is seen after it.
-        """
-        frontier, done = list(self._readers.get(name, ())), set()
-        strength, seen_any = 0, False
-        for reader in frontier:
-            if reader in done:
-                continue
-            done.add(reader)
-            aligned = self._aligned[reader]
-            is_matched = aligned.state == MATCHED and aligned.yours is not None
-            shown = [aligned.yours] if is_matched else [every.value for every in aligned.candidates]
-            shown = [value for value in shown if value is not but.value]
-            is_certain = bool(shown) and (is_matched or aligned.is_placed)
-            if shown:
-                seen_any = True
-                if self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit:
-                    if is_certain:
-                        return STRONGLY
-                    strength = WEAKLY
-            if not is_certain:
-                frontier += self._readers.get(reader, ())
-        return strength if seen_any else alone
+        return len(each.definitions) == 1 or not self._confirmation.is_contradicted(each.definitions, target.name, seen)
 
     def cause_of(self, found: Explanation) -> Cause:
         """In words, with the number that was found."""

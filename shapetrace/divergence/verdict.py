@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shapetrace.divergence.alignment import DIFFERS, Aligned
-from shapetrace.divergence.causes import STRONGLY, WHOLLY, Explainer, Explanation
+from shapetrace.divergence.causes import Explainer, Explanation
+from shapetrace.divergence.confirmation import STRONGLY, WHOLLY
 from shapetrace.divergence.observation import Observed
 from shapetrace.report import Cause
 
