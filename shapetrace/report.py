@@ -105,6 +105,7 @@ class Pair:
     first: tuple[Entry, ...] = ()
     worst: tuple[Entry, ...] = ()
     stage: str = ""  # the step towards the activation at which both sides are shown: before the mask
+    factor: float | None = None  # yours is that many times the reference, and nothing else is different
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def to_plain(report: Report) -> dict[str, Any]:
         if report.logits
         else None,
         "first_divergence": _divergence(report.first_divergence) if report.first_divergence else None,
-        **({"asked": _pair(report.asked)} if report.asked else {}),
+        **({"asked": _pair(report.asked) | {"factor": report.asked.factor}} if report.asked else {}),
         "remarks": list(report.remarks),
         "predictions": [asdict(each) for each in report.predictions],
         "ok": report.ok,
@@ -219,6 +220,7 @@ def _pair(pair: Pair | Divergence) -> dict[str, Any]:
         }
         if row.yours
         else None,
+        "stage": pair.stage or None,
         "axes": pair.axes,
         "shape": list(pair.reference_shape),
         "max_abs_diff": _finite(difference.max_abs_diff) if difference else None,

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import shapetrace
+from shapetrace.render.report import render_asked
+from shapetrace.render.theme import THEME
+from shapetrace.report import to_plain
 
 TOKENS = torch.tensor([[100, 3, 1, 4, 1, 5, 9], [100, 2, 6, 5, 3, 5, 8]])
 FOLDER = Path(__file__).parent
@@ -182,6 +186,33 @@ def test_what_has_no_name_is_told_at_the_call(diff_of, which, old, new, place):
     assert place_of(diff_of(which, (old, new))) == place
 
 
+@pytest.mark.parametrize(
+    ("which", "old", "new", "place"),
+    [
+        (
+            "by hand",
+            "stream = self.embed(tokens) + self.pos_embed(tokens)",
+            "stream = self.embed(tokens)",
+            ("blocks.0.hook_resid_pre", "stream", "stream = self.embed(tokens)"),
+        ),
+        (
+            "nanoGPT",
+            "x = x + self.attn(self.ln_1(x))",
+            "x = self.attn(self.ln_1(x))",
+            ("blocks.0.hook_resid_mid", "transformer.h.0.x", "x = self.attn(self.ln_1(x))"),
+        ),
+        (
+            "by hand",
+            "for block in self.blocks:",
+            "for block in self.blocks[:-1]:",
+            ("blocks.1.hook_resid_post", "stream", "stream = block(stream)"),
+        ),
+    ],
+)
+def test_what_lacks_something_is_told_where_it_got_its_name(diff_of, which, old, new, place):
+    assert place_of(diff_of(which, (old, new))) == place
+
+
 def test_a_helper_that_is_given_something_without_a_name(diff_of):
     helper = "def apply(weight, x):\n    return x @ weight\n\n\nclass Unembed"
     report = diff_of("by hand", ("class Unembed", helper), ("return x @ self.W_U", "return apply(self.W_U, x.sin())"))
@@ -205,3 +236,49 @@ def test_a_step_towards_an_activation_is_compared_as_that(diff_of):
     report = diff_of("textbook")
     assert report.ok
     assert all(row.difference is None or row.difference.ok for row in report.tensors)
+
+
+def screen_of(report):
+    console = Console(width=80, color_system=None, theme=THEME)
+    with console.capture() as captured:
+        console.print(render_asked(report) if report.asked else report)
+    return captured.get()
+
+
+def test_raw_scores_are_asked_for(diff_of):
+    for name in ("trf_blocks.0.att.attn_scores", "blocks.0.attn.attn_scores"):
+        report = diff_of("textbook", tensor=name)
+        assert (report.asked.row.reference, report.asked.factor) == ("blocks.0.attn.hook_attn_scores", None)
+        assert report.asked.row.difference.ok
+        same = "the same, both are before the mask and the division by sqrt(d_head) = 2.828: max"
+        assert same in screen_of(report)
+        assert to_plain(report)["asked"]["stage"] == "before the mask and the division by sqrt(d_head) = 2.828"
+
+
+def test_a_tensor_with_a_second_name_is_asked_for(diff_of):
+    report = diff_of("textbook", tensor="trf_blocks.0.shortcut")
+    assert (report.asked.row.reference, report.asked.source) == ("blocks.0.hook_resid_mid", "shortcut = x")
+    assert report.asked.row.difference.ok
+
+
+def test_a_tensor_that_is_a_multiple_is_asked_for(diff_of):
+    doubled = "v = torch.einsum("
+    report = diff_of("by hand", (doubled, f"v = 2.5 * {doubled[4:]}"), tensor="blocks.0.attn.v", rtol=1e-5)
+    assert report.asked.factor is None  # the bias is not doubled
+    report = diff_of("by hand", ("scores.softmax(-1)", "2.5 * scores.softmax(-1)"), tensor="blocks.0.attn.pattern")
+    assert round(report.asked.factor, 5) == 2.5
+    assert "yours is 2.5 times the reference, and nothing else is different" in screen_of(report)
+
+
+def test_the_values_of_what_has_no_simple_cause_are_told_once(diff_of):
+    report = diff_of("by hand", ("stream = self.embed(tokens) +", "stream = self.embed(tokens) *"))
+    screen = screen_of(report)
+    assert report.first_divergence.cause.detail.startswith("Furthest apart at [")
+    assert "\nNo simple cause gives it.\n" in screen
+    assert "Furthest" not in screen
+
+
+def test_transposed_scores_are_shown_as_they_lie(diff_of):
+    report = diff_of("textbook", SCORES[0][0])
+    assert not report.first_divergence.row.difference.ok
+    assert "\nboth are before the mask and the division by sqrt(d_head) = 2.828\n" in screen_of(report)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from shapetrace.divergence.arrangements import arrangements, at_last_position
 from shapetrace.divergence.candidates import find_candidates
 from shapetrace.divergence.definitions import Definition
+from shapetrace.divergence.lines import locate_use
 from shapetrace.divergence.names import is_called, is_rival
 from shapetrace.divergence.observation import Observation, Observed
 from shapetrace.divergence.places import GIVEN, Places
@@ -65,16 +67,16 @@ def align(
         name: search.match(definition, activations[name], ends[name], only_ends=name == last)
         for name, definition in definitions.items()
     }
-    used = {id(every.value) for each in found.values() for every in each.alike}
+    matches = matches_of(found.values())
     placed = {id(each.value): name for name, group in ends.items() for each in group}
     aligned = {}
     since: dict[str, int] = {}  # by activation: what stands for it was bound at this moment or after
     for name, each in found.items():
         before = max((since[read] for read in each.definition.reads() if read in since), default=-1)
         if each.state == MATCHED:
-            aligned[name] = search.note_rebinding(each, ends[name], used)
+            aligned[name] = search.note_rebinding(each, ends[name], {*matches})
         else:
-            aligned[name] = search.note_candidates(each, ends[name], used, placed, before)
+            aligned[name] = search.note_candidates(each, ends[name], matches, placed, before)
         since[name] = max(before, search.first_index(each))
     return aligned
 
@@ -133,13 +135,18 @@ class _Search:
         return fits and self._compare(seen, found.definition, found.reference) is None
 
     def note_candidates(
-        self, found: Aligned, ends: list[Observed], used: set[int], placed: Mapping[int, str], since: int
+        self,
+        found: Aligned,
+        ends: list[Observed],
+        matches: Mapping[int, set[str]],
+        placed: Mapping[int, str],
+        since: int,
     ) -> Aligned:
         """With the tensors of yours that may stand for it, and how far the likeliest of them is off."""
         scope = self._scope_of(found.name)
         later = [each for each in self._of(scope) if self._order[id(each)] >= since]
         free = [each for each in later if placed.get(id(each.value), found.name) == found.name]
-        named, fitting = find_candidates(found.definition, found.reference, later, free, used, scope)
+        named, fitting = find_candidates(found.definition, found.reference, later, free, {*matches}, scope)
         candidates = tuple({id(each.value): each for each in reversed([*ends, *named, *fitting])}.values())[::-1]
         certain = [*ends, *named][:1]
         if not certain:
@@ -148,7 +155,7 @@ class _Search:
         return replace(
             found,
             state=DIFFERS,
-            seen=self._seen.in_source(certain[0], self._places.scopes[found.name], right_elsewhere(found.name, used)),
+            seen=locate_use(self._seen, certain[0], found.definition, self._places.scopes[found.name], matches),
             yours=arranged,
             difference=difference,
             candidates=candidates,
@@ -234,9 +241,13 @@ def nearest(yours: Tensor, reference: Tensor, limit: float, definition: Definiti
     return min(tried, key=lambda each: each[0].relative, default=(measure(yours, reference, limit), yours))
 
 
-def right_elsewhere(name: str, used: set[int]) -> Container[int]:
-    """Of the values that match some activation, those that are not to be this one; a skipped block gives one."""
-    return () if name.endswith("hook_resid_post") else used
+def matches_of(aligned: Iterable[Aligned]) -> dict[int, set[str]]:
+    """By the id of a value of yours: the activations that it matches."""
+    found: dict[int, set[str]] = defaultdict(set)
+    for each in aligned:
+        for seen in each.alike:
+            found[id(seen.value)].add(each.name)
+    return found
 
 
 def _ends(name: str, seen: Observation, places: Places) -> list[Observed]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapetrace.divergence.alignment import align
+from shapetrace.divergence.alignment import align, matches_of
 from shapetrace.divergence.candidates import find_others
 from shapetrace.divergence.causes import Explainer
 from shapetrace.divergence.definitions import define_gpt2
@@ -148,7 +148,7 @@ def _compare(
 
     say("looking for the cause")
     unloaded = find_unloaded(model, fitting, converted, config.n_heads)
-    used = {id(every.value) for each in aligned.values() for every in each.alike}
+    used = {*matches_of(aligned.values())}
     own = {name: tensor for each in unloaded for name, tensor in each.held.items()}
     values = Values(definitions, theirs.activations, state, tokens, own, find_others(seen, used, places))
     aligned = note_stages(aligned, values, limit)
@@ -181,7 +181,7 @@ def _compare(
         if fits and logits.yours is not None and not reference.weights.startswith("random")
         else (),
         fitting.layout.name,
-        describe_tensor(tensor, aligned, seen, limit) if tensor is not None else None,
+        describe_tensor(tensor, aligned, values, seen, places, limit) if tensor is not None else None,
     )
 
 

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from shapetrace.divergence.alignment import Aligned, nearest
 from shapetrace.divergence.causes import Explainer
-from shapetrace.divergence.observation import Observation, Observed
+from shapetrace.divergence.observation import Observation, Observed, is_within
+from shapetrace.divergence.places import Places
 from shapetrace.divergence.pointing import Pointed
-from shapetrace.divergence.tolerance import find_worst, visible_scores
+from shapetrace.divergence.stages import factor_between, find_stage
+from shapetrace.divergence.tolerance import find_worst, measure, visible_scores
+from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import Verdict
 from shapetrace.errors import ShapetraceError, suggest
 from shapetrace.recorder.source import read_source
@@ -40,10 +43,12 @@ def describe_verdict(verdict: Verdict, explainer: Explainer, pointed: Pointed | 
         return Divergence(TensorRow(each.name, "", "", None), cause, axes=each.definition.axes)
     each, seen, reference = pointed.aligned, pointed.seen, pointed.reference
     difference, arranged = nearest(seen.value, reference, limit, each.definition)
+    if difference.ok and seen.value.shape == reference.shape:  # wrong as it lies: transposed, with axes of one size
+        difference, arranged = measure(seen.value, reference, limit), seen.value
     row = TensorRow(each.name, seen.name, write_source(seen.record.source), difference)
     fits = arranged.shape == reference.shape
     explained = explainer.cause_of(verdict.explanation) if verdict.explanation else None
-    cause = explained or verdict.cause or explainer.unexplained(each, arranged)
+    cause = explained or verdict.cause or explainer.unexplained(each, _visible(arranged, reference, each))
     cause = replace(cause, at=None) if cause.at == each.name else cause
     return Divergence(
         row,
@@ -58,29 +63,47 @@ def describe_verdict(verdict: Verdict, explainer: Explainer, pointed: Pointed | 
     )
 
 
-def describe_tensor(name: str, aligned: Mapping[str, Aligned], run: Observation, limit: float) -> Pair:
+def describe_tensor(
+    name: str, aligned: Mapping[str, Aligned], values: Values, run: Observation, places: Places, limit: float
+) -> Pair:
     """A tensor of either side, by its name, beside its match; raises ShapetraceError where there is none.
 
     `blocks.0.attn.q` is the reference's, `transformer.h.0.attn.q` may be yours.
     """
     for each in aligned.values():
-        if name in (each.name, each.name.replace("hook_", "")) or (each.seen is not None and name == each.seen.name):
-            return _pair(each, run, limit)
+        if name in (each.name, each.name.replace("hook_", "")):
+            return _pair(each, each.seen, values, limit)
     own = [each for each in run.tensors if each.name == name]
     if not own:
         known = [*(each.replace("hook_", "") for each in aligned), *(each.name for each in run.tensors)]
         raise ShapetraceError(f"there is no tensor `{name}` on either side", suggest(name, dict.fromkeys(known)))
+    for seen in own[::-1]:
+        for each in aligned.values():
+            is_its_own = each.seen is not None and each.seen.value is seen.value
+            if is_its_own or any(other.value is seen.value for other in each.alike):
+                return _pair(each, seen, values, limit)
     seen = own[-1]
+    near = [each for each in aligned.values() if is_within(seen.module, run.around(places.scopes[each.name]))]
+    for pair in (_pair(each, seen, values, limit) for each in near if seen.value.is_floating_point()):
+        if pair.stage or pair.factor is not None:
+            return pair
     row = TensorRow("", seen.name, write_source(seen.record.source), None)
     return Pair(row, statement_at(seen), tuple(seen.value.shape), first=_own_entries(seen.value))
 
 
-def _pair(each: Aligned, run: Observation, limit: float) -> Pair:
+def _pair(each: Aligned, seen: Observed | None, values: Values, limit: float) -> Pair:
     reference = each.reference
-    if each.seen is None:
+    if seen is None:
         return Pair(TensorRow(each.name, "", "", None), "", (), tuple(reference.shape), each.definition.axes)
-    seen = each.seen
     difference, arranged = nearest(seen.value, reference, limit, each.definition)
+    stage, factor = "", None
+    if not difference.ok:
+        step = find_stage(each.definition, seen.value, values, limit)
+        if step is not None:
+            stage, reference = step
+            difference, arranged = nearest(seen.value, reference, limit, each.definition)
+        elif arranged.shape == reference.shape:
+            factor = factor_between(arranged, reference, limit)
     fits = arranged.shape == reference.shape
     return Pair(
         TensorRow(each.name, seen.name, write_source(seen.record.source), difference),
@@ -90,6 +113,8 @@ def _pair(each: Aligned, run: Observation, limit: float) -> Pair:
         each.definition.axes,
         _entries(arranged, reference, _first(reference)) if fits else (),
         _entries(arranged, reference, _worst(arranged, reference, each, Cause("unknown", ""))) if fits else (),
+        stage,
+        factor,
     )
 
 
@@ -110,10 +135,15 @@ def statement_at(seen: Observed) -> str:
 
 
 def _worst(yours: Tensor, reference: Tensor, each: Aligned, cause: Cause) -> list[tuple[int, ...]]:
-    """Of scores that are masked right, among those that are visible."""
-    if each.definition.tensor == "attn_scores" and cause.kind != "mask":
-        yours = torch.where(visible_scores(each.reference), yours, reference)
+    yours = yours if cause.kind == "mask" else _visible(yours, reference, each)
     return find_worst(yours, reference, _SHOWN)
+
+
+def _visible(yours: Tensor, reference: Tensor, each: Aligned) -> Tensor:
+    """Of scores those that are visible, and the reference's in place of the others."""
+    if each.definition.tensor != "attn_scores" or yours.shape != reference.shape:
+        return yours
+    return torch.where(visible_scores(each.reference), yours, reference)
 
 
 def _first(reference: Tensor) -> list[tuple[int, ...]]:

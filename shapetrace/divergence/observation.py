@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,10 @@ class Observed:
     record: TensorRecord
     value: Tensor
     site: str = ""  # of what a module or a helper was given, or a module returned: the line of yours that called it
+
+    def at_call(self, site: str = "") -> Observed:
+        """The same at the line that called, where one did."""
+        return replace(self, record=replace(self.record, source=site or self.site or self.record.source))
 
     @property
     def name(self) -> str:
@@ -63,23 +67,19 @@ class Observation:
             scope = scope.rpartition(".")[0]
         return scope
 
-    def in_source(self, observed: Observed, scope: str = "", right: Container[int] = ()) -> Observed:
+    def in_source(self, observed: Observed, scope: str = "") -> Observed:
         """The same tensor as the statement that made it names it: a binding, or the return of a module of yours.
 
         One that has no name, such as an argument or what a library's module returns, stands at the call; one that was
-        made by a module which has nothing to do with the scope, where the module around both takes it. `right` are ids
-        of values that are right where they were made: if one of those is given to a module, the call is what matters.
+        made by a module which has nothing to do with the scope, where the module around both takes it.
         """
-        if observed.site and observed.record.role == "input" and id(observed.value) in right:
-            return replace(observed, record=replace(observed.record, source=observed.site))
         same = [each for each in self.tensors if each.value is observed.value]
         made = [each for each in same if each.record.role != "input" and each.record.source]
         if made and not (is_within(made[0].module, scope) or is_within(scope, made[0].module)):
             made = [each for each in made if is_within(scope, each.module)]
         if made:
             return made[0]
-        called = next((each for each in (*same, observed) if each.site), observed)
-        return replace(observed, record=replace(observed.record, source=called.site or observed.record.source))
+        return observed.at_call(next((each.site for each in (*same, observed) if each.site), ""))
 
 
 def is_within(module: str, other: str) -> bool:

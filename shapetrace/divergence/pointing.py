@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from shapetrace.divergence.alignment import Aligned, right_elsewhere
+from shapetrace.divergence.alignment import Aligned, matches_of
 from shapetrace.divergence.causes import Explanation
 from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.fitting import Fit, distance
+from shapetrace.divergence.lines import locate_use
 from shapetrace.divergence.observation import Observation, Observed, is_within
 from shapetrace.divergence.places import Places
 from shapetrace.divergence.stages import stages_of
@@ -43,7 +44,7 @@ class Pointer:
         self._run = run
         self._places = places
         self._right = right
-        self._used = {id(every.value) for each in aligned.values() for every in each.alike}
+        self._matches = matches_of(aligned.values())
 
     def point(self, verdict: Verdict, limit: float) -> Pointed | None:
         """None where nothing of yours shows it.
@@ -57,19 +58,18 @@ class Pointer:
         if verdict.explanation is not None:
             pointed = self._earliest(verdict.explanation, limit) or pointed
         scope = self._places.scopes[pointed.aligned.name]
-        seen = self._run.in_source(pointed.seen, scope, right_elsewhere(pointed.aligned.name, self._used))
+        seen = locate_use(self._run, pointed.seen, pointed.aligned.definition, scope, self._matches)
         innocent = [path for path in self._right if is_within(seen.module, path) and path in self._run.inputs]
         if not innocent:
             return replace(pointed, seen=seen)
         outermost = min(innocent, key=len)
         given = self._run.inputs[outermost]
         name = self._places.given_to(outermost)
-        if verdict.explanation is None and name and id(given.value) not in self._used:
+        if verdict.explanation is None and name and id(given.value) not in self._matches:
             each = self._aligned[name]
             scope = self._places.scopes[name]
             return Pointed(each, self._run.in_source(given, scope), each.reference, each.definition.axes)
-        source = given.site or seen.record.source
-        return replace(pointed, seen=replace(seen, record=replace(seen.record, source=source)))
+        return replace(pointed, seen=seen.at_call(given.site))
 
     def _earliest(self, explanation: Explanation, limit: float) -> Pointed | None:
         """The first tensor that is as the edit says, be it a step before the activation that was explained."""
@@ -79,7 +79,7 @@ class Pointer:
                 continue
             each = self._aligned[name]
             scope = self._run.around(self._places.scopes[name])
-            tensors = [seen for seen in self._run.within(scope) if id(seen.value) not in self._used]
+            tensors = [seen for seen in self._run.within(scope) if id(seen.value) not in self._matches]
             if explanation.seen in tensors:
                 tensors = tensors[: tensors.index(explanation.seen)]
             steps = self._steps(each.definition, explanation.fit, limit)

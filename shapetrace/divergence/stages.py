@@ -9,9 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from shapetrace.divergence.alignment import DIFFERS, Aligned, nearest
+from shapetrace.divergence.alignment import DIFFERS, Aligned, matches_of, nearest
 from shapetrace.divergence.definitions import Definition, normalise, score, spread
 from shapetrace.divergence.fitting import distance
+from shapetrace.divergence.names import is_called
 from shapetrace.divergence.values import Values
 
 
@@ -64,14 +65,18 @@ def completions(definition: Definition, yours: Tensor) -> Iterator[Tensor]:
 
 def note_stages(aligned: Mapping[str, Aligned], values: Values, limit: float) -> dict[str, Aligned]:
     """Where what has an activation's name is a step towards it, and right as that: measured as that."""
-    return {name: _at_stage(each, values, limit) or each for name, each in aligned.items()}
+    used = {*matches_of(aligned.values())}
+    return {name: _at_stage(each, used, values, limit) or each for name, each in aligned.items()}
 
 
-def _at_stage(each: Aligned, values: Values, limit: float) -> Aligned | None:
+def _at_stage(each: Aligned, used: set[int], values: Values, limit: float) -> Aligned | None:
     if each.state != DIFFERS or each.seen is None:
         return None
-    found = find_stage(each.definition, each.seen.value, values, limit)
-    if found is None or "bias" in each.definition.operands:  # which may never come
+    free = [seen for seen in each.candidates if id(seen.value) not in used]
+    named = [seen for seen in free if is_called(seen.record.name, each.definition.tensor)]
+    steps = [find_stage(each.definition, seen.value, values, limit) for seen in (each.seen, *named)]
+    found = steps[0]
+    if found is None or not all(steps) or "bias" in each.definition.operands:  # which may never come
         return None
     words, reference = found
     difference, arranged = nearest(each.seen.value, reference, limit, each.definition)

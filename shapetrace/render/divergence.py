@@ -30,6 +30,8 @@ def render_divergence(report: Report, divergence: Divergence) -> list[Renderable
         parts.append(Padding(Text("\n".join([*lines[:_STATEMENT], *more]), "path"), (0, 0, 0, 4)))
     if divergence.shape:
         parts.append(Padding(_values(divergence), (0, 0, 0, 4)))
+    if divergence.stage:
+        parts.append(Text(f"both are {divergence.stage}", "note"))
     parts.append(_why(divergence))
     return parts
 
@@ -58,9 +60,12 @@ def render_pair(pair: Pair) -> list[RenderableType]:
     elif row.yours or pair.reference_shape:
         parts.append(Text(f"shape {write_shape(pair.shape or pair.reference_shape)}"))
     if row.difference is not None:
-        word, style = ("the same", "good") if row.difference.ok else ("not the same", "bad")
+        same = f"the same, both are {pair.stage}" if pair.stage else "the same"
+        word, style = (same, "good") if row.difference.ok else ("not the same", "bad")
         figures = f"max abs diff {write_number(row.difference.max_abs_diff)}, relative "
         parts.append(Text(f"{word}: {figures}{write_number(row.difference.relative)}", style))
+    if pair.factor is not None:
+        parts.append(Text(f"yours is {pair.factor:.4g} times the reference, and nothing else is different"))
     return parts
 
 
@@ -128,6 +133,8 @@ def _entry(entry: Entry) -> tuple[str, str, str]:
 
 def _why(divergence: Divergence) -> RenderableType:
     cause = divergence.cause
+    if cause.kind == "unknown" and divergence.worst and cause.detail.startswith("Furthest apart"):
+        return Text("No simple cause gives it.", "flag")  # the values stand above
     if cause.kind == "unknown":
         return Text.assemble(("No simple cause gives it. ", "flag"), cause.detail)
     grid = Table.grid(padding=(0, 1, 0, 0))
