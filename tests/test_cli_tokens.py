@@ -43,6 +43,12 @@ def test_a_row_for_each_token():
     """)
 
 
+def test_a_long_chunk_is_told_by_its_beginning():
+    rows = run("x" + "-" * 300).stdout.splitlines()
+    assert [row.split()[0] for row in rows[3:5]] == ["'x'", "'" + "-" * 24 + "..."]
+    assert max(map(len, rows)) <= 80
+
+
 def test_the_merges_one_by_one():
     assert run("banana <|endoftext|>", "--steps").stdout == screen("""
         GPT-2's tokenizer  50,257 ids
