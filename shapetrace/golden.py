@@ -22,25 +22,32 @@ def record_golden(
     named_inputs: dict[str, Any],
     values: bool,
     tokenizer: str | os.PathLike[str] | None = None,
-) -> Trace:
-    """The trace of one call, without gradients; with figures of each tensor where values are guarded.
+    shape_comments: bool = False,
+) -> tuple[Trace, str]:
+    """The trace of one call, without gradients, and its false shape comments as text, where those are asked for.
 
-    A model can be named as on the command line: then it has random weights, and runs on a text where that is its one
-    input, and without inputs on the default text; in the tokens of that folder, or GPT-2's.
+    With figures of each tensor where values are guarded. A model can be named as on the command line: then it has
+    random weights, and runs on a text where that is its one input, and without inputs on the default text; in the
+    tokens of that folder, or GPT-2's.
     """
     import torch
 
+    if not isinstance(model, str) and shape_comments:
+        from shapetrace.shape_comments.checking import check_call
+
+        trace, result = check_call(model, inputs, named_inputs, stats=values)
+        return trace, "" if result.all_true else str(result)
     if not isinstance(model, str):
         with torch.no_grad(), recording(model, stats=values) as trace:
             model(*inputs, **named_inputs)
-        return trace
+        return trace, ""
     from shapetrace.target.importing import path_restored
     from shapetrace.target.seeding import seeded
 
     # A test goes on: its own random numbers, and what it can import, are to be what they were.
     with path_restored(), seeded(0):
         built, inputs, named_inputs = _build(model, inputs, named_inputs, tokenizer)
-        return record_golden(built, inputs, named_inputs, values)
+        return record_golden(built, inputs, named_inputs, values, shape_comments=shape_comments)
 
 
 def _build(

@@ -59,6 +59,7 @@ class GoldenTrace:
         comments: bool = False,
         values: bool | float = False,
         tokenizer: str | os.PathLike[str] | None = None,
+        shape_comments: bool = False,
         **named_inputs: Any,
     ) -> None:
         """Fail the test unless the model, called with these inputs, does what the golden trace of that name says.
@@ -68,6 +69,7 @@ class GoldenTrace:
         folder of one, for a text in other tokens than GPT-2's.
         name: of the file below `traces/<test module>/`; by default the test's own, with its parameters.
         comments: a changed comment fails too. values: so does a changed number; a number is the relative tolerance.
+        shape_comments: one that is not true fails too, as `shapetrace check` tells it.
         A golden trace that is not there is written, and the test fails. One that differs is left alone, and what was
         obtained is put beside it. `pytest --update-traces` rewrites it instead, and the test passes,
         unless another test of the run has another trace under that name.
@@ -79,7 +81,9 @@ class GoldenTrace:
         if values is not False and not (isinstance(values, int | float) and values >= 0):
             raise ValueError(f"values is True, False or a relative tolerance from 0 up, not {values!r}")
         path = self._path_of(str(name))
-        trace = record_golden(model, inputs, named_inputs, values is not False, tokenizer)
+        trace, untrue = record_golden(model, inputs, named_inputs, values is not False, tokenizer, shape_comments)
+        if untrue:
+            raise AssertionError(f"shape comments are not true:\n{untrue}")
         shown = _relative(path, self._node.config.rootpath)
         again = str(path) in self._session.used
         self._session.used.add(str(path))

@@ -48,6 +48,7 @@ class ModuleRow:
     module: str
     mode: str
     difference: Difference
+    yours: str = ""  # what it is called in your model, where that is another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Pair:
     axes: str = ""  # of the reference: b n q k
     first: tuple[Entry, ...] = ()
     worst: tuple[Entry, ...] = ()
+    stage: str = ""  # the step towards the activation at which both sides are shown: before the mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Divergence:
     axes: str = ""  # of the reference: b n q k
     first: tuple[Entry, ...] = ()
     worst: tuple[Entry, ...] = ()
+    stage: str = ""  # the step towards the activation at which both sides are shown: before the mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,8 @@ def narrow(report: Report, path: str) -> Report:
 
     def inside(row: ModuleRow | TensorRow) -> bool:
         # What a module returns is a hook of its block: it is the tensor's own module that counts.
-        own = isinstance(row, TensorRow) and is_within(row.yours.rpartition(".")[0] or row.module, path)
-        return own or is_within(row.module, path)
+        own = row.yours.rpartition(".")[0] if isinstance(row, TensorRow) else row.yours
+        return is_within(own or row.module, path) or is_within(row.module, path)
 
     modules, tensors = tuple(filter(inside, report.modules)), tuple(filter(inside, report.tensors))
     return replace(report, modules=modules, tensors=tensors)

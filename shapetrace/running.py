@@ -77,15 +77,17 @@ def _locate(failure: Failure, error: SystemExit, model: nn.Module) -> Failure:
 
 
 def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
-    """The likeliest next token at each position, where that means anything."""
+    """The likeliest next token at each position, where that means anything; "" where the model tells none."""
     vocabulary = vocabulary_of(target.model)
-    logits = _logits_in(output, len(inputs.given.ids), vocabulary) if target.are_trained and inputs.given else None
+    count = len(inputs.given.ids) if inputs.given else 0
+    logits = _logits_in(output, count, vocabulary) if target.are_trained and count else None
     if logits is None or not bool(logits.isfinite().all()):
         return ()
-    return words_of(logits[0].argmax(-1).tolist(), vocabulary, inputs.tokenizer)
+    words = words_of(logits[0].argmax(-1).tolist(), vocabulary, inputs.tokenizer)
+    return ("",) * (count - len(words)) + words
 
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:
-    """The first tensor of the output with a figure for each token id at each position: (1, posn, d_vocab)."""
-    found = (leaf for _, leaf in walk_leaves("out", output) if tuple(leaf.shape) == (1, count, vocabulary))
-    return next(found, None)
+    """The first tensor with a figure for each token id at each position, or at the last: (1, posn, d_vocab)."""
+    found = (leaf for _, leaf in walk_leaves("out", output))
+    return next((leaf for leaf in found if tuple(leaf.shape) in ((1, count, vocabulary), (1, 1, vocabulary))), None)

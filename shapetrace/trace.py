@@ -135,7 +135,7 @@ class Trace:
     calls: tuple[ModuleCall, ...] = ()
     uncalled: tuple[ModuleCall, ...] = ()  # modules that own parameters or buffers and never ran
     input: InputRecord | None = None
-    predictions: tuple[str, ...] = ()  # the likeliest next token at each position
+    predictions: tuple[str, ...] = ()  # the likeliest next token at each position, "" where none is told
     error: Failure | None = None  # what the forward raised, if it did
 
 

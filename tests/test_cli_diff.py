@@ -150,6 +150,23 @@ def test_the_modular_gpt2_beside_forge():
     assert "Everything matches: " in printed
 
 
+def test_one_module_by_its_own_name():
+    words = ["--set", "attention=manual", "--module", "layers.1.attn", "--reference", "gpt2-small"]
+    printed = run_forge(*words, "--head", "4").stdout
+    parts = [
+        "├─       attn_pattern (1, 5, 3, 3)",
+        "head 4 attention pattern",
+        "max abs diff vs gpt2-small, weights random (seed 0)\nfed the reference's input  ",
+        "\nfrom token ids only  ",
+    ]
+    assert sorted(parts, key=printed.index) == parts
+    rows = json.loads(run_forge(*words, "--json").stdout)["modules"]
+    assert [(row["module"], row["mode"]) for row in rows] == [
+        ("blocks.1.attn", "isolated"),
+        ("blocks.1.attn", "end_to_end"),
+    ]
+
+
 def test_on_the_weights_of_a_file(tmp_path):
     from safetensors.torch import save_file
 

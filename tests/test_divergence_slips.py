@@ -105,7 +105,6 @@ GELU, FORMULA = (
 RIGHT = "It is 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))."
 SLIPS_OF_GELU = [
     (("pre**3", "pre**2"), f"GELU has a slip: x**2 stands in place of x**3. {RIGHT}"),
-    (("0.5 * pre *", "pre *"), f"GELU has a slip: the factor 0.5 is missing. {RIGHT}"),
     (("(1 + torch", "(torch"), f"GELU has a slip: the 1 that is added to tanh is missing. {RIGHT}"),
     (
         ("* (pre + 0.044715 * pre**3)))", "* pre + 0.044715 * pre**3))"),
@@ -182,6 +181,49 @@ NORMS = [
     ),
 ]
 SUMS = [
+    (
+        "handwritten",
+        (GELU, FORMULA.replace("0.5 * pre", "pre")),
+        "blocks.0.mlp.hook_post",
+        "scale",
+        "Yours is 2 times the reference: the factor 0.5 of GELU is missing.",
+    ),
+    (
+        "handwritten",
+        ("normed * self.w + self.b", "normed * self.w.mean() + self.b.mean()"),
+        "blocks.0.ln1.hook_out",
+        "normalisation",
+        "One number, their mean, stands for all of `ln1.w` and one for `ln1.b`: each entry has its own.",
+    ),
+    (
+        "handwritten",
+        ("torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5)", "torch.sqrt(x.std(-1, keepdim=True) + 1e-5)"),
+        "blocks.0.ln1.hook_scale",
+        "normalisation",
+        "The stream is divided by sqrt(std + eps), a root too many and with N - 1; LayerNorm divides by the root of "
+        "the variance.",
+    ),
+    (
+        "fused",
+        ("self.transformer.wpe(torch.arange(idx.size(1)))", "self.transformer.wpe(torch.arange(idx.size(1))).flip(0)"),
+        "blocks.0.hook_resid_pre",
+        "shift",
+        "`pos_embed` goes in with its numbers in another order: the position axis runs backwards.",
+    ),
+    (
+        "fused",
+        ("self.mlp(self.ln_2(x))", "self.mlp(self.ln_2(x) + x)"),
+        "blocks.0.mlp.hook_pre",
+        "extra-term",
+        "`resid_mid` is added to the output of `ln2`, from which `pre` is computed.",
+    ),
+    (
+        "handwritten",
+        ("x, self.W_V) + self.b_V", "x, self.W_V.flip(0)) + self.b_V"),
+        "blocks.0.attn.hook_v",
+        "permutation",
+        "`W_V` runs backwards along axis 0.",
+    ),
     (
         "handwritten",
         ("self.embed(tokens) + self", "self.embed(tokens) * self"),
@@ -285,6 +327,16 @@ def test_a_tensor_with_the_name_of_another_is_no_difference(tmp_path):
     assert report.remarks == ("not made by name in yours, and what comes of it is right: scale, normalized",)
 
 
+def test_two_sums_that_are_wrong_in_one_way_are_told_where_the_first_is(tmp_path):
+    lines = ("x = self.ln_1(x)", "x = x + self.attn(x)", "x = self.ln_2(x)", "return x + self.mlp(x)")
+    normed = "\n".join(" " * 8 + line for line in lines)
+    assert told(diff_after(tmp_path, "fused", (BLOCK, normed))) == (
+        "blocks.0.hook_resid_mid",
+        "wrong-operand",
+        "`resid_mid` is computed from the output of `ln1` instead of `resid_pre`.",
+    )
+
+
 def test_the_division_that_comes_after_the_softmax(tmp_path):
     division = " / math.sqrt(SIZES.d_head)"
     report = diff_after(
@@ -295,3 +347,24 @@ def test_the_division_that_comes_after_the_softmax(tmp_path):
         "scale",
         "The pattern is divided by sqrt(d_head) after the softmax: divide the scores by it, before the softmax.",
     )
+
+
+ROTATE = """
+        half = q.shape[-1] // 2
+        angles = (torch.arange(T)[:, None] * 10000.0 ** (-torch.arange(half) / half)).repeat(1, 2)
+        turn = lambda x: x * angles.cos() + torch.cat([-x[..., half:], x[..., :half]], -1) * angles.sin()
+        {}
+        att = q @"""
+
+
+@pytest.mark.parametrize(
+    ("turned", "detail"),
+    [
+        ("q, k = turn(q), turn(k)", "`q` and `k` are rotated by their positions, as in RoPE"),
+        ("q = turn(q)", "`q` is rotated by its positions, as in RoPE, and `k` is not"),
+    ],
+)
+def test_rotary_positions(turned, detail, tmp_path):
+    edit = ("\n        att = q @", ROTATE.format(turned))
+    found = told(diff_after(tmp_path, "fused", edit))
+    assert found == ("blocks.0.attn.hook_q", "extra-term", f"{detail}: GPT-2 tells positions by `W_pos` alone.")

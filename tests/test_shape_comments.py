@@ -324,3 +324,89 @@ def test_the_command(tmp_path, monkeypatch):
     ran = CliRunner().invoke(main, ["check", "--model", "net.py:Net", "--input", "float32[3]"])
     assert ran.exit_code == 2
     assert ran.output.startswith("error: net.py:Net: the forward raised, so that its comments cannot be checked: ")
+
+
+NET = """import torch
+class Net(torch.nn.Module):
+    def forward(self, x):  # (B, T, C)
+        B, T, C = x.shape
+        y = x.transpose(1, 2)  # (B, T, C)
+        z = y.mean(0)  # (C, B), over the batch
+        return z  # (B, C, T, T)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_bytes(NET.replace("\n", "\r\n").encode())
+    return tmp_path
+
+
+CHECK_NET = ("check", "--model", "net.py:Net", "--input", "float32[3,5,7]")
+
+
+def test_annotations_of_a_pull_request(folder):
+    ran = CliRunner().invoke(main, [*CHECK_NET, "--format", "github"])
+    assert (ran.exit_code, ran.output.splitlines()[0]) == (
+        1,
+        "::error file=net.py,line=5,title=false shape comment::"
+        "y: comment says (B, T, C), is (3, 7, 5): axes 1 and 2 are swapped",
+    )
+    assert ran.output.splitlines()[-1] == "4 shape comments: 1 true, 3 false, 0 not reached"
+
+
+def test_fix_rewrites_what_is_certain_and_shows_it(folder):
+    ran = CliRunner().invoke(main, [*CHECK_NET, "--fix"])
+    assert ran.exit_code == 1
+    patch = [line for line in ran.stdout.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert patch == [
+        "-        y = x.transpose(1, 2)  # (B, T, C)",
+        "-        z = y.mean(0)  # (C, B), over the batch",
+        "+        y = x.transpose(1, 2)  # (B, C, T)",
+        "+        z = y.mean(0)  # (C, T), over the batch",
+    ]
+    assert ran.stderr == "note: 2 of 3 false comments rewritten\n"
+    expected = NET.replace("2)  # (B, T, C)", "2)  # (B, C, T)").replace("(C, B)", "(C, T)")
+    assert (folder / "net.py").read_bytes() == expected.replace("\n", "\r\n").encode()
+    again = CliRunner().invoke(main, [*CHECK_NET, "--fix"])
+    assert again.stdout.splitlines()[-1] == "4 shape comments: 3 true, 1 false, 0 not reached"
+
+
+def test_models_that_the_project_lists(folder):
+    (folder / "pyproject.toml").write_text(
+        '[[tool.shapetrace.check]]\nmodel = "net.py:Net"\ninput = "float32[3,5,7]"\n'
+        '[[tool.shapetrace.check]]\nmodel = "gpt2-small"\nset = ["n_layers=1"]\n'
+    )
+    ran = CliRunner().invoke(main, ["check"])
+    assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (1, "56 shape comments: 53 true, 3 false, 0 not reached")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[[tool.shapetrace.check]]\n", "a table of `tool.shapetrace.check` names no `model`"),
+        ("[tool.shapetrace]\ncheck = 3\n", "`tool.shapetrace.check` in pyproject.toml is no list of tables"),
+        ("[[tool.shapetrace.check]]\nmodle = 'x'\n", "`tool.shapetrace.check` has no `modle`"),
+        ("[[tool.shapetrace.check]]\nmodel = 3\n", "`model` of `tool.shapetrace.check` cannot be 3"),
+        ("[[tool.shape", "`pyproject.toml` cannot be read: "),
+    ],
+)
+def test_a_list_that_cannot_be_read(folder, table, message):
+    (folder / "pyproject.toml").write_text(table)
+    ran = CliRunner().invoke(main, ["check"])
+    assert (ran.exit_code, ran.output.partition(message)[:2]) == (2, ("error: ", message))
+
+
+def test_a_golden_trace_with_a_false_shape_comment_fails(pytester):
+    pytester.makepyfile(net=NET)
+    pytester.makepyfile(
+        "import net, torch\n"
+        "def test_net(golden_trace):\n"
+        "    golden_trace.check(net.Net(), torch.ones(3, 5, 7), shape_comments=True)\n"
+    )
+    ran = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines(
+        ["*shape comments are not true:*", "*net.py:5: y: comment says (B, T, C), is (3, 7, 5): *"]
+    )

@@ -22,33 +22,47 @@ def write_annotations(files: Sequence[AnnotatedFile]) -> None:
     """
     for file in files:
         if file.layout is not None:
-            _check_editable(file)
-    changed = [(file, file.written()) for file in files if file.comments]
-    begun: list[AnnotatedFile] = []
+            check_editable(file.path, file.name, bool(file.comments))
+    write_files([(file.path, file.content, file.written()) for file in files if file.comments])
+
+
+def write_files(changed: Sequence[tuple[str, bytes, bytes]]) -> None:
+    """Write each file's new content, or, where one cannot be written, leave all with their old."""
+    begun: list[tuple[str, bytes]] = []
     try:
-        for file, content in changed:
-            begun.append(file)
-            write_bytes(file.path, content)
+        for path, old, new in changed:
+            begun.append((path, old))
+            write_bytes(path, new)
     except BaseException:
-        for file in begun:
-            if Path(file.path).read_bytes() != file.content:
-                write_bytes(file.path, file.content)
+        for path, old in begun:
+            if Path(path).read_bytes() != old:
+                write_bytes(path, old)
         raise
 
 
-def _check_editable(file: AnnotatedFile) -> None:
-    real = os.path.realpath(file.path)
-    package = package_of(file.path) or package_of(real)
+_IN_PACKAGE = "`--diff` shows the comments as a patch; annotate a model of your own, or a copy of this one"
+_READ_ONLY = "make it writable, or use `--diff`"
+
+
+def check_editable(
+    path: str, name: str, is_changed: bool = True, in_package: str = _IN_PACKAGE, read_only: str = _READ_ONLY
+) -> None:
+    """Raises ShapetraceError for a file of an installed package, and where it is to be changed and may not be.
+
+    in_package, read_only: what to do about it.
+    """
+    real = os.path.realpath(path)
+    package = package_of(path) or package_of(real)
     if package:
-        name = os.path.basename(package).removesuffix(".py")
+        owner = os.path.basename(package).removesuffix(".py")
         raise ShapetraceError(
-            f"`{file.name}` belongs to an installed package, {name}; nothing is written",
-            "`--diff` shows the comments as a patch; annotate a model of your own, or a copy of this one",
+            f"`{name}` belongs to an installed package, {owner}; nothing is written",
+            in_package,
         )
     # Root may write anything; a file that is marked as not to be written is not.
     may = os.stat(real).st_mode & 0o222 and all(os.access(each, os.W_OK) for each in (real, Path(real).parent))
-    if file.comments and not may:
-        raise ShapetraceError(f"`{file.name}` is not writable; nothing is written", "make it writable, or use `--diff`")
+    if is_changed and not may:
+        raise ShapetraceError(f"`{name}` is not writable; nothing is written", read_only)
 
 
 def patch_folder(files: Sequence[AnnotatedFile]) -> str:
@@ -67,11 +81,15 @@ def write_patch(file: AnnotatedFile, folder: str | None = None) -> bytes:
 
     folder: where it will be applied, the current one if not told.
     """
-    path = os.path.relpath(file.path, folder)
+    return patch_of(file.path, file.content, file.written(), folder)
+
+
+def patch_of(path: str, before: bytes, after: bytes, folder: str | None = None) -> bytes:
+    """The same for any two contents of a file."""
+    below = os.path.relpath(path, folder)
     # A name with a space in it ends with a tab: else `patch` takes what follows the space for a date.
-    name = os.fsencode(path.replace(os.sep, "/")) + (b"\t" if " " in path else b"")
-    old, new = _lines(file.content), _lines(file.written())
-    lines = difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + name, b"b/" + name)
+    name = os.fsencode(below.replace(os.sep, "/")) + (b"\t" if " " in below else b"")
+    lines = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), b"a/" + name, b"b/" + name)
     return b"".join(_ended(lines))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from torch import Tensor
 
@@ -35,6 +36,7 @@ class Aligned:
     is_placed: bool = False  # the likeliest is what a module was given or returned
     # It matches, but the same name was bound again, or a module returned something else, which does not.
     later: Observed | None = None
+    stage: str = ""  # it differs only because it is a step towards the activation, such as before a division
 
     @property
     def name(self) -> str:
@@ -98,21 +100,37 @@ class _Search:
             found = self._compare(each, definition, reference)
             if found is not None:
                 alike = (each, *(other for other in inside if self._compare(other, definition, reference)))
-                seen = self._seen.in_source(each)
+                seen = self._seen.in_source(each, self._places.scopes[definition.name])
                 return Aligned(definition, MATCHED, reference, seen, found[1], found[0], alike)
         return Aligned(definition, UNSEEN, reference)
 
     def note_rebinding(self, found: Aligned, ends: list[Observed], used: set[int]) -> Aligned:
         """With what its name was bound to later, or a module returned instead, where that is something else."""
-        same = [each for each in self._seen.tensors if found.seen is not None and each.name == found.seen.name]
         returned = {id(each) for each in self._seen.outputs.values()}
-        # What a module is given may be something else on purpose; what it returns is what it has computed.
-        sides = [(each, id(each) in returned) for each in ends if id(each) in returned or "hook_resid" in found.name]
-        for later, is_placed in (*sides, *((each, False) for each in same[-1:])):
-            fits = later.value.is_floating_point() and _fits(later.value, found.reference)
-            if id(later.value) not in used and fits and not self._compare(later, found.definition, found.reference):
-                return replace(found, later=later, is_placed=is_placed)
-        return found
+        others = []
+        for later in ends:
+            # A module may be given any other activation by mistake; what it returns is another one where it is used.
+            is_placed = id(later) in returned
+            if not (is_placed and id(later.value) in used) and self._is_other(later, found):
+                others.append((not is_placed, self._order.get(id(later), math.inf), later))
+        right = {id(each.value) for each in found.alike}
+        inside = self._inside(found.name)
+        groups = [[each for each in inside if is_called(each.record.name, found.definition.tensor)]]
+        for name in dict.fromkeys(each.name for each in self._seen.tensors if id(each.value) in right):
+            groups.append([each for each in self._seen.tensors if each.name == name])
+        for group in groups:
+            since = takewhile(lambda each: id(each.value) not in used and self._is_other(each, found), group[::-1])
+            wrong = [each for each in since if self._order[id(each)] > self.first_index(found)]
+            others += [(True, self._order[id(each)], each) for each in wrong[-1:]]
+        if not others:
+            return found
+        is_not_placed, _, later = min(others, key=lambda each: each[:2])
+        return replace(found, later=later, is_placed=not is_not_placed)
+
+    def _is_other(self, seen: Observed, found: Aligned) -> bool:
+        """Whether the tensor has the activation's shape and not its values."""
+        fits = seen.value.is_floating_point() and _fits(seen.value, found.reference)
+        return fits and self._compare(seen, found.definition, found.reference) is None
 
     def note_candidates(
         self, found: Aligned, ends: list[Observed], used: set[int], placed: Mapping[int, str], since: int
@@ -130,7 +148,7 @@ class _Search:
         return replace(
             found,
             state=DIFFERS,
-            seen=self._seen.in_source(certain[0]),
+            seen=self._seen.in_source(certain[0], self._places.scopes[found.name], right_elsewhere(found.name, used)),
             yours=arranged,
             difference=difference,
             candidates=candidates,
@@ -191,10 +209,7 @@ class _Search:
 
     def _scope_of(self, name: str) -> str:
         """The module that the activation belongs to, or the nearest one around it that can run."""
-        scope = self._places.scopes[name]
-        while scope in self._seen.containers and scope:
-            scope = scope.rpartition(".")[0]
-        return scope
+        return self._seen.around(self._places.scopes[name])
 
     def _of(self, module: str) -> list[Observed]:
         if module not in self._within:
@@ -217,6 +232,11 @@ def nearest(yours: Tensor, reference: Tensor, limit: float, definition: Definiti
         last = at_last_position(reference, definition.axes)
         tried = [(measure(each, last, limit), each) for each in arrangements(yours, tuple(last.shape))] or tried
     return min(tried, key=lambda each: each[0].relative, default=(measure(yours, reference, limit), yours))
+
+
+def right_elsewhere(name: str, used: set[int]) -> Container[int]:
+    """Of the values that match some activation, those that are not to be this one; a skipped block gives one."""
+    return () if name.endswith("hook_resid_post") else used
 
 
 def _ends(name: str, seen: Observation, places: Places) -> list[Observed]:

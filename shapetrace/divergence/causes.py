@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice
 
-import torch
 from torch import Tensor
 
 from shapetrace.divergence.alignment import MATCHED, Aligned
 from shapetrace.divergence.arrangements import arrangements
-from shapetrace.divergence.definitions import Definition, score
+from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.edits import Edit, Site, edits_at
 from shapetrace.divergence.edits.precision import narrow_dtype
 from shapetrace.divergence.fitting import Fit, distance, fit
 from shapetrace.divergence.flow import ancestors, readers_of
 from shapetrace.divergence.observation import Observed
+from shapetrace.divergence.stages import completions
 from shapetrace.divergence.tolerance import find_worst
 from shapetrace.divergence.values import Values
 from shapetrace.gpt2.config import Config
@@ -37,6 +37,7 @@ class Explanation:
     seen: Observed
     fit: Fit
     confirmed: int  # what is computed from it is as the edit says, too: WHOLLY, STRONGLY, WEAKLY or not at all, 0
+    is_known: bool = False  # your tensor is another activation, a right one
 
 
 class Explainer:
@@ -59,6 +60,7 @@ class Explainer:
         self._zero = zero
         self._unloaded = unloaded or {}
         self._ran = ran
+        self._names = frozenset(name for name, each in aligned.items() if each.state == MATCHED)
         self._matched = {id(every.value) for each in aligned.values() for every in each.alike}
         # What is left over has to be rounding, and how much that is here the tensors that match tell.
         worst = max(
@@ -87,12 +89,13 @@ class Explainer:
             for _, _, _, edit, seen in group:
                 each = self._try(edit, target, seen.value, base)
                 confirmed = self._strength({**base, **each.definitions}, name, seen) if each else 0
-                if each is not None and (confirmed or not self._is_innocent(target, seen)):
-                    found.append((-confirmed, cost, each.left_over, Explanation(target, seen, each, confirmed)))
+                if each is not None and (confirmed or self._may_stand(each, target, seen)):
+                    explanation = Explanation(target, seen, each, confirmed, id(seen.value) in self._matched)
+                    found.append((-confirmed, cost, each.left_over, explanation))
             if any(each[3].confirmed == WHOLLY for each in found):
                 break
         best = min(found, key=lambda each: each[:3], default=None)
-        return self._at_its_earliest(best[3]) if best else None
+        return best[3] if best else None
 
     def agree_on(self, explanations: Sequence[Explanation], name: str) -> bool:
         """Whether these edits together give a tensor of yours that may stand for the activation."""
@@ -105,7 +108,7 @@ class Explainer:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
         yours = None if arranged is None else arranged.double()
         known = (self._values.definitions[place], self._values, self._config, self._zero, self._unloaded)
-        return edits_at(Site(*known, yours, target.name, self._ran))
+        return edits_at(Site(*known, yours, target.name, self._ran, self._names))
 
     def _try(self, edit: Edit, target: Aligned, yours: Tensor, base: Mapping[str, Definition]) -> Fit | None:
         try:
@@ -126,22 +129,29 @@ class Explainer:
     def carrier(self, name: str) -> Observed | None:
         """The tensor of yours that stands for the activation for certain: what comes next is computed from it."""
         target = self._aligned[name]
-        if target.later is not None and target.later.record.role == "input":
-            return None  # a module that is given something else than its neighbours may be meant to
+        if target.stage:
+            return None  # right so far
         for seen in (target.later,) if target.later else target.candidates:
-            for arranged in islice(arrangements(seen.value, tuple(target.reference.shape)), _ARRANGEMENTS):
-                held = Definition(name, target.definition.axes, arranged.double, {})
-                if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
-                    return seen
+            shape = tuple(target.reference.shape)
+            # Where two axes are of one size, what is transposed later would be like this.
+            same = [seen.value] if tuple(seen.value.shape) == shape else arrangements(seen.value, shape)
+            for arranged in islice(same, _ARRANGEMENTS):
+                for whole in completions(target.definition, arranged.double()):
+                    held = Definition(name, target.definition.axes, whole.clone, {})
+                    if self._readers.get(name) and self._confirm({name: held}, name, seen, alone=0):
+                        return seen
         return None
 
-    def _is_innocent(self, target: Aligned, seen: Observed) -> bool:
-        """Whether a tensor is another activation, a right one, and has nothing but the name of this one.
+    def _may_stand(self, each: Fit, target: Aligned, seen: Observed) -> bool:
+        """Whether an edit that nothing confirms may be told.
 
-        `att` may be the scores and then the pattern: that the scores are what they are says nothing of the pattern.
+        `att` may be the scores and then the pattern: that a right tensor, which has only the name of this one, is what
+        it is says nothing. And what is said of several tensors must not be wrong of one.
         """
         is_certain = target.is_placed and seen is (target.later or target.candidates[0])
-        return id(seen.value) in self._matched and not is_certain
+        if id(seen.value) in self._matched and not is_certain:
+            return False
+        return len(each.definitions) == 1 or not self._is_contradicted(each.definitions, target.name, seen)
 
     def _strength(self, edited: Mapping[str, Definition], name: str, seen: Observed) -> int:
         strength = self._confirm(edited, name, seen)
@@ -174,10 +184,9 @@ class Explainer:
     def _confirm(self, edited: Mapping[str, Definition], name: str, but: Observed, alone: int = STRONGLY) -> int:
         """Whether the next tensors that are seen, but the one that the edit was found in, are what it makes them.
 
-        It is asked of all up to what a module returns.
-
-        One with a fitting name only may be something on the way, and then those after it tell. `alone` is the answer
-        where nothing is seen after it.
+        It is asked of all up to what a module returns, on every way on: one that it makes right is enough, for another
+        way may have a mistake of its own. One with a fitting name only may be something on the way, and then those
+        after it tell. `alone` is the answer where nothing is seen after it.
         """
         frontier, done = list(self._readers.get(name, ())), set()
         strength, seen_any = 0, False
@@ -189,27 +198,16 @@ class Explainer:
             is_matched = aligned.state == MATCHED and aligned.yours is not None
             shown = [aligned.yours] if is_matched else [every.value for every in aligned.candidates]
             shown = [value for value in shown if value is not but.value]
+            is_certain = bool(shown) and (is_matched or aligned.is_placed)
             if shown:
                 seen_any = True
-                near = self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit
-                if is_matched or aligned.is_placed:
-                    return STRONGLY if near else strength
-                strength = WEAKLY if near else strength
-            frontier += self._readers.get(reader, ())
+                if self._gap(edited, aligned, [each for each in shown if each is not None]) <= 20 * self.limit:
+                    if is_certain:
+                        return STRONGLY
+                    strength = WEAKLY
+            if not is_certain:
+                frontier += self._readers.get(reader, ())
         return strength if seen_any else alone
-
-    def _at_its_earliest(self, found: Explanation) -> Explanation:
-        """Scores that are wrong are wrong before they are masked: the first tensor of yours that shows it."""
-        definition = found.fit.definition
-        is_score = found.aligned.definition.tensor == "attn_scores" and definition.function is score
-        if not is_score or found.fit.edit.kind == "mask":
-            return found
-        everything = definition.with_settings(visible=torch.ones_like(definition.settings["visible"]))
-        computed = everything.evaluate(self._values)
-        for seen in found.aligned.candidates[::-1]:
-            if distance(computed, seen.value, found.aligned.definition) <= self.limit:
-                return replace(found, seen=seen)
-        return found
 
     def cause_of(self, found: Explanation) -> Cause:
         """In words, with the number that was found."""

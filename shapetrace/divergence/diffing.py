@@ -20,6 +20,7 @@ from shapetrace.divergence.isolation import compare_end_to_end, run_alone
 from shapetrace.divergence.keys import Fitting, compare_keys, fit_layout, holding, own_state
 from shapetrace.divergence.observation import Observation, Observed, find_logits
 from shapetrace.divergence.places import find_places
+from shapetrace.divergence.pointing import Pointer
 from shapetrace.divergence.preconditions import (
     check_reference,
     check_values,
@@ -31,13 +32,14 @@ from shapetrace.divergence.randomness import judge_randomness, observe_twice
 from shapetrace.divergence.recorded import RecordedReference, record_reference
 from shapetrace.divergence.remarks import remark_on_tensors
 from shapetrace.divergence.sizes import config_of, layout_of, says_no_bias
+from shapetrace.divergence.stages import note_stages
 from shapetrace.divergence.tolerance import tolerance_of
 from shapetrace.divergence.unloaded import find_unloaded
 from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import find_first
 from shapetrace.errors import ShapetraceError
 from shapetrace.reference import Reference, ReferenceRun, build_reference
-from shapetrace.report import Prediction, Report
+from shapetrace.report import ISOLATED, Prediction, Report
 from shapetrace.tokens import decode_each
 from shapetrace.weights.seeded import seeded_state
 
@@ -149,12 +151,15 @@ def _compare(
     used = {id(every.value) for each in aligned.values() for every in each.alike}
     own = {name: tensor for each in unloaded for name, tensor in each.held.items()}
     values = Values(definitions, theirs.activations, state, tokens, own, find_others(seen, used, places))
+    aligned = note_stages(aligned, values, limit)
     why = {name: each.why for each in unloaded for name in each.names}
     explainer = Explainer(aligned, values, config, limit, fitting.without, why, layers_run(seen, places))
     readers = readers_of(definitions)
     open_names = find_open(aligned, readers)
     verdict = find_first(aligned, open_names, readers, explainer)
     verdict = judge_randomness(random, verdict, aligned, seen, model.training) or verdict
+    right = frozenset(places.modules[row.module] for row in modules if row.mode == ISOLATED and row.difference.ok)
+    pointer = Pointer(aligned, values, seen, places, right)
     logits = aligned["unembed.hook_out"]
     fits = logits.yours is not None and logits.yours.shape == theirs.logits.shape
     return Report(
@@ -165,7 +170,7 @@ def _compare(
         tuple(to_row(each) for each in aligned.values()),
         logits.difference,
         _same_argmax(logits.yours, theirs.logits),
-        describe_verdict(verdict, explainer, seen, limit) if verdict else None,
+        describe_verdict(verdict, explainer, pointer.point(verdict, explainer.limit), limit) if verdict else None,
         (
             *remark_on_setting(model, config, state, tokens, seen),
             *remark_on_biases(fitting.without),

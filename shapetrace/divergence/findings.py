@@ -6,6 +6,7 @@ import linecache
 import math
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from shapetrace.divergence.alignment import Aligned, nearest
 from shapetrace.divergence.causes import Explainer
 from shapetrace.divergence.observation import Observation, Observed
+from shapetrace.divergence.pointing import Pointed
 from shapetrace.divergence.tolerance import find_worst, visible_scores
 from shapetrace.divergence.verdict import Verdict
 from shapetrace.errors import ShapetraceError, suggest
@@ -30,26 +32,29 @@ def to_row(each: Aligned) -> TensorRow:
     return TensorRow(each.name, each.seen.name, write_source(each.seen.record.source), each.difference)
 
 
-def describe_verdict(verdict: Verdict, explainer: Explainer, run: Observation, limit: float) -> Divergence:
+def describe_verdict(verdict: Verdict, explainer: Explainer, pointed: Pointed | None, limit: float) -> Divergence:
     """The divergence with all that helps to look at it."""
-    each, seen = verdict.aligned, run.in_source(verdict.seen) if verdict.seen else None
-    if seen is None:
+    if pointed is None:
+        each = verdict.aligned
         cause = verdict.cause or Cause("unknown", "Your model returns no tensor for it.")
         return Divergence(TensorRow(each.name, "", "", None), cause, axes=each.definition.axes)
-    difference, arranged = nearest(seen.value, each.reference, limit, each.definition)
+    each, seen, reference = pointed.aligned, pointed.seen, pointed.reference
+    difference, arranged = nearest(seen.value, reference, limit, each.definition)
     row = TensorRow(each.name, seen.name, write_source(seen.record.source), difference)
-    fits = arranged.shape == each.reference.shape
+    fits = arranged.shape == reference.shape
     explained = explainer.cause_of(verdict.explanation) if verdict.explanation else None
     cause = explained or verdict.cause or explainer.unexplained(each, arranged)
+    cause = replace(cause, at=None) if cause.at == each.name else cause
     return Divergence(
         row,
         cause,
         statement_at(seen),
         tuple(seen.value.shape),
-        tuple(each.reference.shape),
-        each.definition.axes,
-        _entries(arranged, each.reference, _first(each.reference)) if fits else (),
-        _entries(arranged, each.reference, _worst(arranged, each, cause)) if fits else (),
+        tuple(reference.shape),
+        pointed.axes,
+        _entries(arranged, reference, _first(reference)) if fits else (),
+        _entries(arranged, reference, _worst(arranged, reference, each, cause)) if fits else (),
+        pointed.stage,
     )
 
 
@@ -74,7 +79,7 @@ def _pair(each: Aligned, run: Observation, limit: float) -> Pair:
     reference = each.reference
     if each.seen is None:
         return Pair(TensorRow(each.name, "", "", None), "", (), tuple(reference.shape), each.definition.axes)
-    seen = run.in_source(each.seen)
+    seen = each.seen
     difference, arranged = nearest(seen.value, reference, limit, each.definition)
     fits = arranged.shape == reference.shape
     return Pair(
@@ -84,7 +89,7 @@ def _pair(each: Aligned, run: Observation, limit: float) -> Pair:
         tuple(reference.shape),
         each.definition.axes,
         _entries(arranged, reference, _first(reference)) if fits else (),
-        _entries(arranged, reference, _worst(arranged, each, Cause("unknown", ""))) if fits else (),
+        _entries(arranged, reference, _worst(arranged, reference, each, Cause("unknown", ""))) if fits else (),
     )
 
 
@@ -104,11 +109,11 @@ def statement_at(seen: Observed) -> str:
     return textwrap.dedent("".join(lines)).rstrip()
 
 
-def _worst(yours: Tensor, each: Aligned, cause: Cause) -> list[tuple[int, ...]]:
+def _worst(yours: Tensor, reference: Tensor, each: Aligned, cause: Cause) -> list[tuple[int, ...]]:
     """Of scores that are masked right, among those that are visible."""
     if each.definition.tensor == "attn_scores" and cause.kind != "mask":
-        yours = torch.where(visible_scores(each.reference), yours, each.reference)
-    return find_worst(yours, each.reference, _SHOWN)
+        yours = torch.where(visible_scores(each.reference), yours, reference)
+    return find_worst(yours, reference, _SHOWN)
 
 
 def _first(reference: Tensor) -> list[tuple[int, ...]]:

@@ -35,7 +35,7 @@ def run_alone(
             continue
         difference = _measure_output(output, expected, rtol)
         if difference is not None:
-            yield ModuleRow(path, ISOLATED, difference)
+            yield ModuleRow(path, ISOLATED, difference, places.modules[path])
 
 
 def compare_end_to_end(theirs: ReferenceRun, seen: Observation, places: Places, rtol: float) -> Iterator[ModuleRow]:
@@ -45,7 +45,7 @@ def compare_end_to_end(theirs: ReferenceRun, seen: Observation, places: Places, 
         if output is not None and path in places.modules:
             difference = _measure_output(output.value, expected, rtol)
             if difference is not None:
-                yield ModuleRow(path, END_TO_END, difference)
+                yield ModuleRow(path, END_TO_END, difference, places.modules[path])
 
 
 def _with_input(call: Call, given: Tensor | None) -> tuple[list[Any], dict[str, Any]]:

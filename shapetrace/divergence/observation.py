@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from shapetrace.divergence.call_sites import find_site, is_argument
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.tensors import UNCOUNTED, identity_of
-from shapetrace.trace import TensorRecord, Trace, walk_calls
+from shapetrace.recorder.user_code import user_code_of
+from shapetrace.trace import TensorRecord, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +25,7 @@ class Observed:
     module: str
     record: TensorRecord
     value: Tensor
+    site: str = ""  # of what a module or a helper was given, or a module returned: the line of yours that called it
 
     @property
     def name(self) -> str:
@@ -52,24 +55,36 @@ class Observation:
 
     def within(self, module: str) -> list[Observed]:
         """The named tensors of a module and of those inside it."""
-        return [each for each in self.tensors if not module or f"{each.module}.".startswith(f"{module}.")]
+        return [each for each in self.tensors if is_within(each.module, module)]
 
-    def in_source(self, observed: Observed) -> Observed:
-        """The same tensor under the name that the statement which made it gives it.
+    def around(self, scope: str) -> str:
+        """The module, or the nearest one around it that can run."""
+        while scope in self.containers and scope:
+            scope = scope.rpartition(".")[0]
+        return scope
 
-        What a library's module returns has no line of its own; of what a module is given, the signature tells little.
+    def in_source(self, observed: Observed, scope: str = "", right: Container[int] = ()) -> Observed:
+        """The same tensor as the statement that made it names it: a binding, or the return of a module of yours.
+
+        One that has no name, such as an argument or what a library's module returns, stands at the call; one that was
+        made by a module which has nothing to do with the scope, where the module around both takes it. `right` are ids
+        of values that are right where they were made: if one of those is given to a module, the call is what matters.
         """
-        if observed.record.source and observed.record.role != "input":
-            return observed
-        same = [each for each in self.tensors if each.value is observed.value and each.record.source]
-        made = [each for each in same if each.record.role == "local"]
-        if made or same:
-            return (made or same)[-1]
-        forwards = {call.module: call.source for whole in self.trace.calls for call in walk_calls(whole)}
-        path = observed.module
-        while path and not forwards.get(path):  # a library's module: the forward that calls it is yours
-            path = path.rpartition(".")[0]
-        return replace(observed, record=replace(observed.record, source=forwards.get(path, "")))
+        if observed.site and observed.record.role == "input" and id(observed.value) in right:
+            return replace(observed, record=replace(observed.record, source=observed.site))
+        same = [each for each in self.tensors if each.value is observed.value]
+        made = [each for each in same if each.record.role != "input" and each.record.source]
+        if made and not (is_within(made[0].module, scope) or is_within(scope, made[0].module)):
+            made = [each for each in made if is_within(scope, each.module)]
+        if made:
+            return made[0]
+        called = next((each for each in (*same, observed) if each.site), observed)
+        return replace(observed, record=replace(observed.record, source=called.site or observed.record.source))
+
+
+def is_within(module: str, other: str) -> bool:
+    """Whether a module, by its path, is another one or inside it."""
+    return not other or f"{module}.".startswith(f"{other}.")
 
 
 @torch.no_grad()
@@ -80,6 +95,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     given: dict[str, Observed] = {}
     returned: dict[str, Observed] = {}
     calls: dict[str, Call] = {}
+    is_watched = user_code_of(model)
 
     def copy_of(tensor: Tensor) -> Tensor:
         key = identity_of(tensor)
@@ -91,14 +107,21 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
         return copies[key][1]
 
     def keep(path: str, record: TensorRecord, tensor: Tensor) -> None:
-        if not isinstance(tensor, nn.Parameter):  # a helper's argument may be one
-            seen.append((tensor, Observed(path, record, copy_of(tensor))))
+        if isinstance(tensor, nn.Parameter):  # a helper's argument may be one
+            return
+        site = ""
+        if is_argument(record):  # of a helper, which has been entered
+            record, site = replace(record, role="input"), find_site(is_watched, outside=1)
+        elif record.role != "local":
+            site = find_site(is_watched)
+        seen.append((tensor, Observed(path, record, copy_of(tensor), site)))
 
     def keep_first(path: str, value: Any, role: str, into: dict[str, Observed]) -> None:
         first = next(walk_leaves("out", value), None)
         if first is not None:
             named = [each for tensor, each in seen if tensor is first[1] and each.module == path]
-            into[path] = named[-1] if named else Observed(path, _unnamed(role, first[1]), copy_of(first[1]))
+            unnamed = Observed(path, _unnamed(role, first[1]), copy_of(first[1]), find_site(is_watched))
+            into[path] = named[-1] if named else unnamed
 
     def keep_input(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

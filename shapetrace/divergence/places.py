@@ -23,6 +23,10 @@ class Places:
     scopes: dict[str, str]  # by activation: the module within which it is computed
     ends: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # by activation: module, GIVEN or RETURNED
 
+    def given_to(self, module: str) -> str:
+        """The activation that a module of yours is given; "" where that is none."""
+        return next((name for name, ends in self.ends.items() if (module, GIVEN) in ends), "")
+
 
 def find_places(layout: Layout, names: Iterable[str]) -> Places:
     """The places of the activations with these hook names."""

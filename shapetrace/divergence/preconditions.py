@@ -47,9 +47,10 @@ def check_reference(reference: Reference, config: Config, dtype: torch.dtype, to
     other = [size for size in sizes if getattr(reference.config, size) != getattr(config, size)]
     if other:
         told = ", ".join(f"{size} {getattr(config, size)} beside {getattr(reference.config, size)}" for size in other)
+        example = "&".join(f"{size}={getattr(config, size)}" for size in other)
         raise ShapetraceError(
             f"the reference has other sizes than the model: {told}",
-            "build it at the model's; on the command line --reference 'gpt2-small?n_layers=2&n_heads=4'",
+            f"build it at the model's; on the command line --reference 'gpt2-small?{example}'",
         )
 
 

@@ -43,7 +43,7 @@ def find_first(
         if not rebound and (name not in open_names or not each.candidates):
             continue
         explanation = explainer.explain(name, open_names)
-        if explanation is not None and explanation.confirmed == WHOLLY:
+        if explanation is not None and _is_beyond_doubt(explanation):
             return Verdict(each, explanation.seen, explanation)
         if evidence.certain is None:
             evidence.weigh(each, rebound, explanation, explainer, open_names)
@@ -85,14 +85,14 @@ class _Evidence:
                 return
         carrier = explainer.carrier(each.name)
         if carrier is not None:
-            is_explained = explanation is not None and explanation.seen is carrier
+            is_explained = explanation is not None and explanation.seen is carrier and explanation.confirmed
             self.certain = Verdict(each, carrier, explanation if is_explained else None)
             return
         if each.state == DIFFERS and not each.fits and self.misshapen is None:
             self.misshapen = each
         if explanation is not None:
             self.explained.append(explanation)
-        if each.is_placed or (each.state == DIFFERS and not rebound):
+        if each.is_placed or (each.state == DIFFERS and not rebound and not each.stage):
             self.seen_wrong.append(each)
 
     def is_settled(self, placed: Aligned) -> bool:
@@ -116,6 +116,11 @@ class _Evidence:
             if best.confirmed or best.aligned in self.seen_wrong:
                 return _verdict_of(best)
         return next((Verdict(first, first.later or first.seen) for first in self.seen_wrong), None)
+
+
+def _is_beyond_doubt(explanation: Explanation) -> bool:
+    """A right tensor in a wrong place may be there by another mistake, unless nothing speaks against this one."""
+    return explanation.confirmed == WHOLLY or (explanation.confirmed == STRONGLY and not explanation.is_known)
 
 
 def _verdict_of(explanation: Explanation) -> Verdict:

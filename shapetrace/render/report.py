@@ -95,7 +95,7 @@ def _module_difference(report: Report, path: str) -> RenderableType:
     words = {ISOLATED: "fed the reference's input", END_TO_END: "from token ids only"}
     table = Table.grid(padding=(0, 2, 0, 0))
     for row in report.modules:
-        if row.module == path:
+        if path in (row.module, row.yours):
             style = "good" if row.difference.ok else "bad"
             figures = f"{write_number(row.difference.max_abs_diff)}  (relative {write_number(row.difference.relative)})"
             table.add_row(words[row.mode], figures, Text("ok" if row.difference.ok else "differs", style))

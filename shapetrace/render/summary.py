@@ -45,7 +45,7 @@ def _tokens(given: InputRecord, predictions: tuple[str, ...], view: View) -> Ren
         table.add_column("most likely next", no_wrap=True)
     shown = len(given.ids) if view.expand else _MOST_TOKENS
     for position, (index, token) in enumerate(zip(given.ids[:shown], given.tokens, strict=False)):
-        likeliest = [Text(quoted(predictions[position]), "count")] if predictions else []
+        likeliest = [Text(quoted(each) if each else "", "count") for each in predictions[position : position + 1]]
         table.add_row(str(position), str(index), Text(quoted(token), "name"), *likeliest)
     left = len(given.ids) - shown
     return Group(table, f"... and {count_of(left, 'more token')}, shown with --expand") if left > 0 else table

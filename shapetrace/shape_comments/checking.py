@@ -14,6 +14,9 @@ from shapetrace.recorder.forwards import code_of
 from shapetrace.shape_comments.findings import ShapeComments
 from shapetrace.shape_comments.judging import Probe, judge
 from shapetrace.shape_comments.watching import Watcher, see_attributes
+from shapetrace.trace import Trace
+
+_AS_GIVEN = Probe()
 
 
 def check(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> ShapeComments:
@@ -25,25 +28,37 @@ def check(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> ShapeCommen
     Choose sizes that are all different, the batch and the sequence among them: comments that take one axis for another
     of the same size are not found, and `notes` tells which. Raises whatever the model raises.
     """
-    return check_call(model, inputs, named_inputs, Probe())
+    return check_call(model, inputs, named_inputs)[1]
 
 
-def check_call(model: nn.Module, inputs: tuple[Any, ...], named_inputs: dict[str, Any], probe: Probe) -> ShapeComments:
-    """The same; probe: the sizes that were chosen for it."""
+def check_call(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named_inputs: dict[str, Any],
+    probe: Probe = _AS_GIVEN,
+    stats: bool = False,
+    built: Watcher | None = None,
+) -> tuple[Trace, ShapeComments]:
+    """The same, and the trace of the call.
+
+    probe: the sizes that were chosen for it. built: what was seen of the model's construction.
+    """
     watchers: list[Watcher] = []
 
     def watch(outputs: Outputs) -> Watcher:
         watchers.append(Watcher(outputs))
         return watchers[0]
 
-    with torch.no_grad(), recording(model, watch=watch):
+    with torch.no_grad(), recording(model, stats=stats, watch=watch) as trace:
         model(*inputs, **named_inputs)
     watcher = watchers[0]
     homes = _homes_of(model)
-    files = {path: file for path, file in watcher.files.items() if package_of(path) in homes}
-    scopes = [each for each in watcher.scopes if each.file.path in files] + list(see_attributes(model, files))
+    seen = [*(built.scopes if built else ()), *watcher.scopes]
+    every = {**watcher.files, **(built.files if built else {})}
+    files = {path: file for path, file in every.items() if package_of(path) in homes}
+    scopes = [each for each in seen if each.file.path in files] + list(see_attributes(model, files))
     findings, notes = judge(list(files.values()), scopes, probe)
-    return ShapeComments(tuple(findings), tuple(notes))
+    return trace, ShapeComments(tuple(findings), tuple(notes))
 
 
 def _homes_of(model: nn.Module) -> set[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shapetrace.trace import Shape
+from shapetrace.trace import Shape, write_shape
 
 TRUE, FALSE, NOT_REACHED, UNDECIDED = "true", "false", "not reached", "undecided"
 
@@ -41,8 +42,13 @@ class Finding:
         below = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
         return self.file if below.startswith("..") else below
 
+    @property
+    def sentence(self) -> str:
+        """`q: comment says (B, T, nh, hs), is (2, 4, 7, 16): axes 1 and 2 are swapped`."""
+        return f"{self.name}: {self.kind} says {self.said}, is {write_shape(self.shape)}: {self.reason}"
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.name}: {self.kind} says {self.said}, is {self.shape}: {self.reason}"
+        return f"{self.path}:{self.line}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,6 @@ class ShapeComments:
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()  # what could not be told apart
-    error: str = ""  # what the forward raised
 
     @property
     def false(self) -> tuple[Finding, ...]:
@@ -75,6 +80,36 @@ class ShapeComments:
         return f"{len(self.findings)} shape comment{plural}: {', '.join(told)}"
 
 
+def to_github(result: ShapeComments) -> str:
+    """Each false comment as an annotation of a pull request, in the workflow commands of GitHub's runners."""
+    return "\n".join(
+        f"::error file={_escape(each.path, True)},line={each.line},title=false shape comment::{_escape(each.sentence)}"
+        for each in result.false
+    )
+
+
+def _escape(text: str, is_property: bool = False) -> str:
+    for character in "%\r\n" + ":," * is_property:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def merge(results: Sequence[ShapeComments]) -> ShapeComments:
+    """What several models say of the same comments: one is false if it is so for any of them."""
+    best: dict[tuple[str, int, str, str, int], Finding] = {}
+    order = (FALSE, TRUE, UNDECIDED, NOT_REACHED)
+    for result in results:
+        seen: Counter[tuple[str, int, str, str]] = Counter()
+        for finding in result.findings:
+            place = (finding.file, finding.line, finding.kind, finding.said)
+            key = (*place, seen[place])
+            seen[place] += 1
+            known = best.get(key)
+            if known is None or order.index(finding.status) < order.index(known.status):
+                best[key] = finding
+    return ShapeComments(tuple(best.values()), tuple(dict.fromkeys(note for each in results for note in each.notes)))
+
+
 def to_plain(result: ShapeComments) -> dict[str, Any]:
     """For JSON."""
     counts = Counter(each.status for each in result.findings)
@@ -96,5 +131,4 @@ def to_plain(result: ShapeComments) -> dict[str, Any]:
             for each in result.findings
         ],
         "notes": list(result.notes),
-        "error": result.error or None,
     }

@@ -161,7 +161,11 @@ def _join_words(text: str) -> str:
 
     def joined(found: re.Match[str]) -> str:
         words = re.split(r"[ -]", found[0])
-        if all(len(word) > 2 for word in words) and ("-" in found[0] or all(map(_may_join, words))):
+        if len(words) > 3 or any(map(is_stop_word, words)):
+            return found[0]
+        if all(len(word) > 2 for word in words) and "-" in found[0]:
+            return found[0].replace(" ", "\u00a0").replace("-", "\u2011")
+        if "-" not in found[0] and all(map(_may_join, words)):
             return found[0].replace(" ", "\u00a0").replace("-", "\u2011")
         return found[0]
 
@@ -169,7 +173,7 @@ def _join_words(text: str) -> str:
 
 
 def _may_join(word: str) -> bool:
-    return strength_of(word) > 0 or word in ("number", "patches", "of", "size")
+    return strength_of(word) > 0 or word in ("number", "n", "no", "max", "directions")
 
 
 def _read_all(parts: list[str]) -> tuple[Axis, ...] | None:
@@ -218,6 +222,8 @@ def _bracketed(text: str) -> Iterator[AxisList]:
         is_element = before.rstrip().endswith(",") and _is_inside(text, position)
         used = bool(re.match(r"[\w\[(]|\.\w", after)) or is_element
         is_shape = bool(_SHAPE_WORD.search(before) or _ADJACENT.search(before))
+        if len(axes or ()) == 1 and re.search(r"(?i)\btensors?\s*\Z", before):
+            is_shape = False  # `output tensor (predictions)`
         one = AxisList(axes or (), text[position : end + 1], position, end + 1, is_shape=is_shape)
         if not called and not used and _is_list(one, before, text[end - 1]):
             yield one

@@ -15,7 +15,7 @@ from shapetrace.shape_comments.fitting import align, bind, fits, known_count, mi
 from shapetrace.shape_comments.grammar import Axis
 from shapetrace.shape_comments.resolving import Resolution, count_elsewhere, resolve
 from shapetrace.shape_comments.symbols import Known
-from shapetrace.shape_comments.vocabulary import strength_of
+from shapetrace.shape_comments.vocabulary import is_symbol, strength_of
 from shapetrace.shape_comments.watching import Scope, Sighting, Value
 from shapetrace.trace import Shape
 
@@ -233,7 +233,9 @@ class _Court:
             )
         if fits_rank:
             return True
-        return all(self._is_familiar(name, known) for name in claim.names) and any(axis.names for axis in said.axes)
+        return all(self._is_familiar(name, claim, known) for name in claim.names) and any(
+            axis.names for axis in said.axes
+        )
 
     def _names_batch(self) -> bool:
         """Whether lists with names stand here too that have all the axes: then none leaves the batch out."""
@@ -243,12 +245,16 @@ class _Court:
             for _, shape in each.values[:1]
         )
 
-    def _is_familiar(self, name: str, known: dict[str, Known]) -> bool:
+    def _is_familiar(self, name: str, claim: Claim, known: dict[str, Known]) -> bool:
+        """Whether the name is that of an axis here: it has a size by another claim, or is hardly anything else."""
         if name in known:
             return True
         if name in self._scope.tensors:
             return False
-        return self._uses[name] > 1 or (strength_of(name) == 2 and not (len(name) == 1 and name.islower()))
+        lines = {each.line for claims in self._resolution.votes.get(name, {}).values() for each in claims}
+        if lines - {claim.line} or (self._scope.file.path, name) in self._elsewhere:
+            return True
+        return strength_of(name) == 2 and not (is_symbol(name) and name.islower())
 
 
 def _is_clear(counts: Counter[int]) -> bool:

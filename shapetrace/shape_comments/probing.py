@@ -17,6 +17,7 @@ from shapetrace.running import prepare
 from shapetrace.shape_comments.checking import check_call
 from shapetrace.shape_comments.findings import ShapeComments
 from shapetrace.shape_comments.judging import Probe
+from shapetrace.shape_comments.watching import Watcher
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
@@ -27,18 +28,26 @@ _BATCHES = (3, 5, 7, 13, 2)
 
 
 def check_target(
-    target: Target, asked: Asked, seed: int = 0, meta: bool = False, note: Any = lambda text: None
+    target: Target,
+    asked: Asked,
+    seed: int = 0,
+    meta: bool = False,
+    note: Any = lambda text: None,
+    built: Watcher | None = None,
 ) -> ShapeComments:
     """Check the target's shape comments on these inputs; what was left open gets sizes of its own.
 
+    built: what was seen while the target was built.
+
     Raises ShapetraceError where the forward needs other inputs, or raises.
     """
-    inputs = prepare(target, asked, seed, meta, note)
+    is_open = asked.text is None and asked.ids is None  # then the tokens are drawn here
+    inputs = prepare(target, asked, seed, meta, (lambda text: None) if is_open else note)
     error: Exception | None = None
     for given, probe in _attempts(target.model, inputs, asked, seed, meta):
         try:
             with seeded(seed), torch.device("meta") if meta else nullcontext():
-                return check_call(target.model, given.args, given.kwargs, probe)
+                return check_call(target.model, given.args, given.kwargs, probe, built=built)[1]
         except Exception as raised:
             error = raised
     reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -45,7 +45,7 @@ def _read(path: str, text: str) -> ClaimedFile:
         comments = list(_comments(text))
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return file
-    _Reader(file, tree, text.splitlines(), comments).read()
+    _Reader(file, tree, text.split("\n"), comments).read()
     file.names = frozenset(name for claim in file.claims for name in claim.names)
     return file
 
@@ -66,6 +66,11 @@ class _Reader:
         self._tree = tree
         self._innermost: dict[int, ast.stmt] = {}  # by row
         self._bodies: dict[int, list[ast.stmt]] = {}  # by the first row of each statement, the statements around it
+        self._variables = {
+            each.arg if isinstance(each, ast.arg) else each.id
+            for each in ast.walk(tree)
+            if isinstance(each, ast.arg) or (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+        } | {"self"}
         self._functions: list[Function] = []
         self._classes: list[ast.ClassDef] = []
         for node in ast.walk(tree):
@@ -210,16 +215,30 @@ class _Reader:
             above = block[index - 1].text.strip("#! ") if index else ""
             claims = self._claims_of(comment, above if re.search(r"[\w,]\Z", above) else "")
             claims = [each for each in claims if _speaks_of_shapes(each, comment)]
-            named = [each for each in claims if each.said.labels and each.said.role != "operand"]
+            named = [each for each in claims if self._is_named(each)]
             later = self._next_statement(block[-1].line, block[0].column)
+            if later is not None and not isinstance(later, Function | ast.ClassDef):
+                self._at_statement(later, [self._about_name(each, later, block) for each in named])
             if begins and isinstance(following, _SIMPLE):
-                assert following is not None
                 is_last = not any(self._claims_of(each) for each in block[index + 1 :])
-                self._above(following, claims, is_last)
-            elif named and later is not None and isinstance(later, _SIMPLE):
-                self._at_statement(
-                    later, [replace(each, about=About(places=_labelled(each.said.labels))) for each in named]
-                )
+                self._above(following, [each for each in claims if each not in named], is_last)
+
+    def _is_named(self, claim: Claim) -> bool:
+        """Whether it is told of which of the file's variables it is."""
+        places = _labelled(claim.said.labels)
+        return bool(places) and claim.said.role != "operand" and all(each.root in self._variables for each in places)
+
+    def _about_name(self, claim: Claim, later: ast.stmt, block: list[_Comment]) -> Claim:
+        """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as the next statement binds it."""
+        places = _labelled(claim.said.labels)
+        names = tuple(ast.parse(place.text, mode="eval").body for place in places)
+        bound = tuple(place for place in map(read_place, _targets_of(later)) if place is not None)
+        if later.lineno == block[-1].line + 1 and {place.root for place in places} & {place.root for place in bound}:
+            above = self._innermost.get(block[0].line - 1)
+            before = {place.root for place in map(read_place, _targets_of(above)) if place} if above else set()
+            told_above = any(place.root in before for place in places)
+            return replace(claim, about=About(places=places, lenient=names if told_above else (), each=True))
+        return replace(claim, about=About(nodes=names, fallback=bound, each=True))
 
     def _read_inner_block(self, statement: ast.stmt, block: list[_Comment]) -> None:
         """Comments between the lines of a statement: on the line below them."""
@@ -237,10 +256,13 @@ class _Reader:
             )
 
     def _next_statement(self, row: int, column: int) -> ast.stmt | None:
-        for after in range(row + 1, min(row + 4, len(self._rows) + 1)):
-            statement = self._innermost.get(after)
-            if statement is not None and statement.lineno == after:
-                return statement if statement.col_offset == column else None
+        """The statement below, past empty rows and other comments, if it stands at this column."""
+        while row < len(self._rows):
+            row += 1
+            if row not in self._alone and self._rows[row - 1].strip():
+                statement = self._innermost.get(row)
+                is_next = statement is not None and statement.lineno == row and statement.col_offset == column
+                return statement if is_next else None
         return None
 
     def _above(self, statement: ast.stmt, claims: list[Claim], is_last: bool) -> None:
@@ -270,6 +292,14 @@ class _Reader:
             row = last_row(each)
         return found
 
+    def _column_of(self, said: AxisList, row: int, column: int) -> int:
+        """Where the text stands in its row; ast counts bytes, and before the quotes. -1 where it cannot be told."""
+        if column < 0:
+            return -1
+        start = len(self._rows[row - 1].encode()[:column].decode(errors="ignore"))
+        quoted = self._rows[row - 1][start:].find(said.text)
+        return start + quoted if 0 < quoted <= 4 else -1
+
     # Functions
 
     def _read_function(self, function: Function) -> None:
@@ -284,9 +314,14 @@ class _Reader:
                 for claim in self._claims_of(comment):
                     self._at_entry(key, argument.arg, claim)
             for said, row, column in _annotated(argument.annotation):
-                self._at_entry(key, argument.arg, Claim(self._file.path, row, column, "annotation", said))
+                self._at_entry(
+                    key,
+                    argument.arg,
+                    Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said),
+                )
         for item, annotation in _items(function.returns):
             for said, row, column in _annotated(annotation):
+                column = self._column_of(said, row, column)
                 claim = Claim(self._file.path, row, column, "annotation", said, About(is_returned=True, item=item))
                 self._at_return(key, claim)
         self._read_docstring(function, key, [each.arg for each in arguments])
@@ -354,7 +389,7 @@ class _Reader:
     def _read_code(self, node: ast.stmt) -> None:
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             for said, row, column in _annotated(node.annotation):
-                claim = Claim(self._file.path, row, column, "annotation", said)
+                claim = Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said)
                 self._at_statement(node, [replace(claim, about=_about(node, said, 0, 1))])
         value = getattr(node, "value", None)
         if not isinstance(value, ast.expr):
@@ -495,7 +530,8 @@ def _about_operand(statement: ast.stmt, index: int, count: int) -> About:
     if count > 1:
         operands = _operands_in(value, count)
         return About(nodes=operands[index : index + 1]) if operands else About()
-    return About(lenient=steps, roots=tuple(_roots_of(value)))
+    starts = _roots_of(statement.target) if isinstance(statement, ast.AugAssign) else ()
+    return About(lenient=steps, roots=(*starts, *_roots_of(value)))
 
 
 def _roots_of(node: ast.expr) -> Iterator[ast.expr]:
@@ -627,7 +663,7 @@ def _annotated(annotation: ast.expr | None) -> Iterator[tuple[AxisList, int, int
     elif len(parts) == 2 and len(texts) == 1 and parts[1] is texts[0]:
         axes = axes_in_pattern(words[0])
         if axes is not None:
-            yield AxisList(axes, words[0], 0, 0, is_shape=True), texts[0].lineno, texts[0].col_offset + 1
+            yield AxisList(axes, words[0], 0, 0, is_shape=True), texts[0].lineno, texts[0].col_offset
     elif name == "TensorType" and texts:
         joined = [axis for each in words for axis in axes_in_pattern(each) or ()]
         yield AxisList(tuple(joined), ", ".join(words), 0, 0, is_shape=True), texts[0].lineno, -1

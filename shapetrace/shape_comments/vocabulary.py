@@ -14,6 +14,21 @@ _SURE = frozenset(
         *("nheads", "layers", "features", "feature", "feat", "feats", "classes", "experts", "expert", "patches"),
         *("patch", "frames", "freq", "freqs", "samples", "rank", "groups", "windows", "hdim", "qlen", "klen"),
         *("kvlen", "slen", "tlen", "ctx", "context", "num", "nhead", "headdim", "dhead", "dmlp", "dvocab", "dff"),
+        *(
+            "hid",
+            "trg",
+            "enc",
+            "dec",
+            "dir",
+            "directions",
+            "embeds",
+            "units",
+            "stride",
+            "kernel",
+            "anchors",
+            "boxes",
+            "points",
+        ),
     ]
 )
 # Words that name axes, and also much else.

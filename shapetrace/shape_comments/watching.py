@@ -125,8 +125,8 @@ class Watcher:
         self, scope: Scope, frame: FrameType, statement: Statement, owners: list[nn.Module], claim: Claim
     ) -> None:
         about, before = claim.about, self._before.get(id(frame), {}).get(id(claim), [])
-        values = self._at_places(frame, about.places) or self._at_places(frame, about.fallback)
         spoken = list(self._computed(frame, about.nodes, before, statement))
+        values = self._at_places(frame, about.places) or (not spoken and self._at_places(frame, about.fallback)) or []
         lenient = list(self._computed(frame, about.lenient, before, statement))
         values += spoken or list(self._computed(frame, about.roots, before, statement))[:1]
         if not about.each and len(values) > 1:

@@ -22,6 +22,7 @@ from shapetrace.divergence.edits.operands import (
 )
 from shapetrace.divergence.edits.order import edit_order, edit_order_of_heads, edit_order_of_operands
 from shapetrace.divergence.edits.precision import edit_precision
+from shapetrace.divergence.edits.rotary import edit_rotary
 from shapetrace.divergence.edits.slices import edit_fused_order, edit_slices
 from shapetrace.divergence.edits.softmax import edit_late_mask, edit_softmax
 from shapetrace.divergence.edits.tables import edit_rows
@@ -60,6 +61,7 @@ _FAMILIES = (
     edit_order,
     edit_slices,
     edit_fused_order,
+    edit_rotary,
     edit_extra_norm,
     edit_extra_function,
     edit_function_of_term,

@@ -11,10 +11,14 @@ from torch import Tensor
 from shapetrace.divergence.definitions import Change, Definition, average, merge_heads, score
 from shapetrace.divergence.edits.edit import Edit, Site, fixed
 
+_ACROSS = "attention runs across the batch: axes 0 and 1, batch and position, are swapped."
+
 
 def edit_batch_axis(site: Site) -> Iterator[Edit]:
     """Attention along the batch, as where a library wants positions first."""
     definition = site.definition
+    if definition.function is average:
+        yield _fused_across(site)
     if definition.function is not score:
         return
     batch = site.values(definition.operands["q"].name).shape[0]
@@ -22,9 +26,20 @@ def edit_batch_axis(site: Site) -> Iterator[Edit]:
     changed = definition.with_settings(visible=visible)
     for role in ("q", "k"):
         changed = changed.with_operand(role, change=lambda each: each.transpose(0, 1))
-    yield fixed(
-        "permutation", changed, "attention runs across the batch: axes 0 and 1, batch and position, are swapped.", 2
-    )
+    yield fixed("permutation", changed, _ACROSS, 2)
+
+
+def _fused_across(site: Site) -> Edit:
+    definition = site.definition
+    scores = site.values.definitions[definition.name.replace("hook_z", "hook_attn_scores")]
+    batch = site.values.shape(definition.name)[0]
+    attend = attending(lambda each: each, torch.ones(batch, batch, dtype=torch.bool).tril())
+
+    def across(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(*(each.transpose(0, 1) for each in (q, k, v))).transpose(0, 1)
+
+    operands = {**scores.operands, "v": definition.operands["v"]}
+    return fixed("permutation", Definition(definition.name, definition.axes, across, operands), _ACROSS, 2)
 
 
 def edit_heads(site: Site) -> Iterator[Edit]:

@@ -42,6 +42,7 @@ class Site:
     yours: Tensor | None = None
     target: str = ""
     ran: tuple[int, ...] = ()  # your blocks in the order in which they ran
+    matched: frozenset[str] = frozenset()  # activations that yours has, and right
 
     @property
     def is_target(self) -> bool:

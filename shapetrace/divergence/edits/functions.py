@@ -46,3 +46,8 @@ def edit_function_of_term(site: Site) -> Iterator[Edit]:
             changed = definition.with_operand(role, change=function)
             words = f"{each} is applied to {term} before it is added, which needs none."
             yield fixed("nonlinearity", changed, words, 4, operand.name)
+        for each, change in _NORMALISING.items():
+            if "softmax" not in each:
+                words = f"before it is added, {each.format(term)}"
+                changed = definition.with_operand(role, change=change)
+                yield fixed("normalisation", changed, words, 4, operand.name)

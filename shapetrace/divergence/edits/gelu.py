@@ -29,10 +29,13 @@ OTHERS: dict[str, Change] = {
     "hard swish": functional.hardswish,
     "ReLU6": functional.relu6,
 }
+_ALONG_AN_AXIS: dict[str, Change] = {
+    "the softmax": lambda x: x.softmax(-1),
+    "a LayerNorm without gain and bias": lambda x: functional.layer_norm(x, x.shape[-1:], eps=1e-5),
+}
 _FORMULA = f"0.5 x (1 + tanh(sqrt(2 / pi) (x + {CUBIC} x**3)))"
 # What becomes of the formula where a sign, a bracket, a power or a part of it is another one.
 _SLIPS: dict[str, Change] = {
-    "the factor 0.5 is missing": lambda x: 2 * _gelu(x),
     "the factor x is missing": lambda x: 0.5 * (1 + torch.tanh(ROOT * (x + CUBIC * x**3))),
     "the 1 that is added to tanh is missing": lambda x: _gelu(x, one=0),
     "1 is taken from tanh, and not added to it": lambda x: _gelu(x, one=-1),
@@ -90,7 +93,7 @@ def edit_function(site: Site) -> Iterator[Edit]:
     last = site.values.definitions[definition.name.replace("mlp.hook_post", "hook_mlp_out")]
     words = "GELU comes after `W_out`: it belongs between `W_in` and `W_out`."
     yield fixed("nonlinearity", none, words, 0, besides=(last.followed_by(gelu_tanh),))
-    for name, function in OTHERS.items():
+    for name, function in {**OTHERS, **_ALONG_AN_AXIS}.items():
         hint = 'use `approximate="tanh"`' if function is functional.gelu else "GPT-2 has the tanh form of GELU"
         changed = definition.with_settings(activation=function)
         yield fixed("nonlinearity", changed, f"`post` is `pre` after {name}: {hint}.")

@@ -15,6 +15,15 @@ _OTHER_MEASURES: dict[str, Change] = {
     "the stream is divided by the length of what is left without the mean": lambda x: (
         x - x.mean(-1, keepdim=True)
     ).norm(dim=-1, keepdim=True),
+    "the stream is divided by sqrt(std + eps), a root too many": lambda x: (
+        x.std(-1, keepdim=True, correction=0) + 1e-5
+    ).sqrt(),
+    "the stream is divided by sqrt(std + eps), a root too many and with N - 1": lambda x: (
+        x.std(-1, keepdim=True) + 1e-5
+    ).sqrt(),
+    "the stream is divided by its mean absolute deviation": lambda x: (
+        (x - x.mean(-1, keepdim=True)).abs().mean(-1, keepdim=True)
+    ),
     "the stream is divided by its range": lambda x: x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True),
 }
 _OUTSIDE = "outside the root"

@@ -107,10 +107,13 @@ def edit_own_parameters(site: Site) -> Iterator[Edit]:
 
 
 def edit_own_tensors(site: Site) -> Iterator[Edit]:
-    """Tensors of yours that are no activation of the reference, such as raw scores, read in an operand's place."""
+    """Tensors of yours that are no activation of the reference, such as raw scores, read in an operand's place.
+
+    Where yours never has the right operand, such a tensor may be what became of it.
+    """
     definition = site.definition
     for role, operand in definition.operands.items():
-        if operand.name not in site.values.definitions:
+        if operand.name not in site.matched or operand.name not in site.values.definitions:
             continue
         tensor = operand.name.rpartition("hook_")[2]
         for name in site.values.own_tensors(operand.name, site.layer):

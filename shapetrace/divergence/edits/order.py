@@ -16,7 +16,11 @@ _WORDS = {
 _SHIFTS = (1, -1, 2, -2, 3, -3)
 _INTERLEAVED = "heads interleaved instead of one after the other"
 # What is read that may be read in a wrong order, by role.
-_READ = {"z": "b p n h", "v": "b p n h", "q": "b p n h", "k": "b p n h", "pattern": "b n q k"}
+_READ = {
+    **dict.fromkeys(("z", "v", "q", "k"), "b p n h"),
+    "pattern": "b n q k",
+    **dict.fromkeys(("embed", "pos_embed", "resid", "update"), "b p m"),
+}
 
 
 def edit_order(site: Site) -> Iterator[Edit]:
@@ -62,6 +66,8 @@ def edit_order_of_heads(site: Site) -> Iterator[Edit]:
 
 def _matrices(site: Site) -> Iterator[Edit]:
     shape = site.values.shape(site.definition.operands["weight"].name)
+    for axis in range(len(shape)):
+        yield _matrix(site, _flipped(axis), f"runs backwards along axis {axis}")
     if site.definition.function is project_heads:
         heads, width, inner = shape
         if width == heads * inner:
@@ -105,7 +111,7 @@ def _orders(axes: list[str], shape: tuple[int, ...]) -> Iterator[Order]:
 def _moved(axis: int, letter: str, size: int) -> Iterator[Order]:
     """Along one axis, moved or turned round."""
     kind, word = "shift" if letter in "pqk" else "permutation", _WORDS[letter]
-    yield (lambda x: x.flip(axis)), kind, f"the {word} axis runs backwards"
+    yield _flipped(axis), kind, f"the {word} axis runs backwards"
     for step in _SHIFTS:
         if abs(step) < size:
             where = f"by {abs(step)} {'forwards' if step > 0 else 'back'}"
@@ -137,6 +143,10 @@ def _distinct_orders(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
         left = iter(order)
         found.append(tuple(next(left) if axis in long else axis for axis in range(len(shape))))
     return found
+
+
+def _flipped(axis: int) -> Change:
+    return lambda x: x.flip(axis)
 
 
 def _rolled(step: int, axis: int) -> Change:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from shapetrace.divergence.definitions import Change, Definition, add, score
+from shapetrace.divergence.definitions import Change, Definition, activate, add, project, project_heads, score
 from shapetrace.divergence.edits.edit import Edit, Site, fixed, named, short
 from shapetrace.divergence.edits.numbers import recognise, write_factor
 
@@ -38,6 +38,8 @@ def edit_extra_terms(site: Site) -> Iterator[Edit]:
     for name in site.others(site.values.shape(definition.name), broadcast=True):
         if definition.function is not add or name not in definition.reads():
             yield _add(site, name)
+    if definition.function in (project, project_heads):
+        yield from _add_to_input(site)
 
 
 def edit_factor(site: Site) -> Iterator[Edit]:
@@ -106,8 +108,16 @@ def _edit_gain(site: Site) -> Iterator[Edit]:
     words = f"the normalised stream is multiplied by 1 + {gain}; GPT-2 multiplies by {gain}."
     yield fixed("extra-term", definition.with_operand("gain", change=lambda each: 1 + each), words)
     words = f"one number, the mean of {gain}, stands for its vector: each entry of the stream has its own gain."
-    mean = definition.with_operand("gain", change=lambda each: each.mean().expand_as(each))
+    mean = definition.with_operand("gain", change=_mean_of)
     yield fixed("normalisation", mean, words, 2)
+    for told, change in (("their mean", _mean_of), ("the first", lambda each: each[:1].expand_as(each))):
+        words = f"one number, {told}, stands for all of {gain} and one for {bias}: each entry has its own."
+        both = definition.with_operand("gain", change=change).with_operand("bias", change=change)
+        yield fixed("normalisation", both, words, 2)
+
+
+def _mean_of(vector: Tensor) -> Tensor:
+    return vector.mean().expand_as(vector)
 
 
 def _add(site: Site, name: str) -> Edit:
@@ -121,6 +131,23 @@ def _add(site: Site, name: str) -> Edit:
         2,
         tensor=name,
     )
+
+
+def _add_to_input(site: Site) -> Iterator[Edit]:
+    definition = site.definition
+    x = definition.operands["x"].name
+    streams = site.others(site.values.shape(x), far=False)
+    if site.layer == "unembed":
+        streams.append(site.values.definitions["ln_final.hook_scale"].operands["x"].name)
+    for name in streams:
+        if name != x and name in site.values.definitions:
+            changed = definition.with_operand("x", change=_plus(site, name))
+            words = f"{named(name, x)} is added to {short(x)}, from which {short(definition.name)} is computed."
+            yield fixed("extra-term", changed, words.replace("logits is", "logits are"), 4, name)
+
+
+def _plus(site: Site, name: str) -> Change:
+    return lambda each: each + site.values(name)
 
 
 def _holder(site: Site, term: str) -> str:
@@ -137,7 +164,9 @@ def _holder(site: Site, term: str) -> str:
 
 
 def _also(site: Site, c: float) -> str:
-    """What is scaled once more further on."""
+    """What the factor is there: GELU's own one, or one that comes once more further on."""
+    if site.definition.function is activate and math.isclose(c, 2, rel_tol=2e-5):
+        return ": the factor 0.5 of GELU is missing"
     is_root = site.definition.tensor in ("q", "k") and math.isclose(c, site.config.d_head**-0.5, rel_tol=2e-5)
     return ": the scores are divided by sqrt(d_head) after that, once more" if is_root else ""
 

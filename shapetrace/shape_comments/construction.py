@@ -1,0 +1,73 @@
+"""Watch a model being built: constructors bind tensors too, and their comments speak of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from torch import nn
+
+from shapetrace.packages import package_of
+from shapetrace.recorder.crash.shadow import Outputs
+from shapetrace.recorder.source import NO_STATEMENT, Source, read_source
+from shapetrace.shape_comments.watching import Watcher
+
+
+@contextmanager
+def watching_construction() -> Iterator[Watcher]:
+    """While the block runs every function of the user's files is watched; yields what the claims there are about."""
+    tracer = _Tracer()
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        yield tracer.watcher
+    finally:
+        sys.settrace(before)
+
+
+class _Tracer:
+    def __init__(self) -> None:
+        self.watcher = Watcher(Outputs())
+        self._sources: dict[CodeType, Source | None] = {}
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> _Frame | None:
+        code = frame.f_code
+        if code not in self._sources:
+            is_own = not (
+                code.co_name.startswith("<") or code.co_filename.startswith("<") or package_of(code.co_filename)
+            )
+            self._sources[code] = read_source(code.co_filename) if is_own else None
+        source = self._sources[code]
+        return None if source is None else _Frame(self.watcher, source, frame)
+
+
+class _Frame:
+    """One run of one function."""
+
+    def __init__(self, watcher: Watcher, source: Source, frame: FrameType):
+        owner = frame.f_locals.get("self")
+        self._watcher = watcher
+        self._source = source
+        self._owners = [owner] if isinstance(owner, nn.Module) else []
+        self._statement = NO_STATEMENT
+        self._raised = False
+        watcher.enter(frame, self._owners)
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> _Frame:
+        running, line = self._statement, frame.f_lineno
+        if event == "exception":
+            self._raised = True
+        elif event == "return":
+            if not self._raised:
+                self._watcher.over(frame, running, self._owners)
+            self._watcher.leave(frame, self._source.statement_at(line), arg, self._owners)
+        elif running.first == running.last or not running.first <= line <= running.last:
+            if not self._raised:
+                self._watcher.over(frame, running, self._owners)
+            self._raised = False
+            self._statement = self._source.statement_at(line)
+            self._watcher.begin(frame, self._statement)
+        return self

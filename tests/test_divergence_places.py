@@ -1,0 +1,207 @@
+"""One line of a right model changed: which tensor and which line of the source the diff points at."""
+
+import importlib.util
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+
+import shapetrace
+
+TOKENS = torch.tensor([[100, 3, 1, 4, 1, 5, 9], [100, 2, 6, 5, 3, 5, 8]])
+FOLDER = Path(__file__).parent
+NUMBERS = itertools.count()
+BUILD = {
+    "textbook": ("other_layouts.py", lambda module: module.Textbook()),
+    "nanoGPT": ("other_layouts.py", lambda module: module.NanoGPT(module.GPTConfig(flash=False))),
+    "by hand": ("handwritten.py", lambda module: module.GPT2()),
+}
+
+
+@pytest.fixture
+def diff_of(tmp_path):
+    """The report on a model with each `old` line of its source written as `new`."""
+
+    def diff(which, *edits, **options):
+        file, build = BUILD[which]
+        source = (FOLDER / file).read_text()
+        for old, new in edits:
+            assert old in source, old
+            source = source.replace(old, new)
+        path = tmp_path / "mine.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location(f"placed_{next(NUMBERS)}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return shapetrace.diff(build(module).eval(), TOKENS, **options)
+
+    return diff
+
+
+def place_of(report):
+    found = report.first_divergence
+    return found.row.reference, found.row.yours, found.source.partition("\n")[0].strip()
+
+
+SCORES = [
+    (("queries @ keys.transpose(2, 3)", "keys @ queries.transpose(2, 3)"), "keys @ queries.transpose(2, 3)"),
+    (("queries @ keys.transpose(2, 3)", "queries @ queries.transpose(2, 3)"), "queries @ queries.transpose(2, 3)"),
+    (("queries @ keys.transpose(2, 3)", "2 * queries @ keys.transpose(2, 3)"), "2 * queries @ keys.transpose(2, 3)"),
+    (
+        ("queries @ keys.transpose(2, 3)", "(queries @ keys.transpose(2, 3)).sin()"),
+        "(queries @ keys.transpose(2, 3)).sin()",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edit", "made"), SCORES)
+def test_scores_that_are_divided_later_are_wrong_where_they_are_made(diff_of, edit, made):
+    expected = ("blocks.0.attn.hook_attn_scores", "trf_blocks.0.att.attn_scores", f"attn_scores = {made}")
+    assert place_of(diff_of("textbook", edit)) == expected
+
+
+def test_a_mask_is_wrong_where_it_is_applied_and_not_before(diff_of):
+    report = diff_of("textbook", ("triu(1))", "triu(0))"))
+    mask = "attn_scores.masked_fill_(self.mask.bool()[:length, :length], -torch.inf)"
+    assert place_of(report) == ("blocks.0.attn.hook_attn_scores", "trf_blocks.0.att.attn_scores", mask)
+    assert report.first_divergence.stage == "before the division by sqrt(d_head) = 2.828"
+    unmasked = diff_of("by hand", ("        scores = scores.masked_fill(future, -math.inf)\n", ""))
+    assert place_of(unmasked)[2].startswith("scores = torch.einsum(")
+
+
+def test_scores_that_are_right_until_they_are_divided_are_not_blamed(diff_of):
+    divided = "torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1)"
+    for wrong in ("torch.softmax(attn_scores / keys.shape[2] ** 0.5, dim=-1)", f"{divided} ** 1.1"):
+        place = place_of(diff_of("textbook", (divided, wrong)))
+        assert place == ("blocks.0.attn.hook_pattern", "trf_blocks.0.att.attn_weights", f"attn_weights = {wrong}")
+
+
+NORM = "(x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        (
+            ("mean = x.mean(-1, keepdim=True)", "var = x.var(-1, keepdim=True)"),
+            ("blocks.0.ln1.hook_scale", "trf_blocks.0.norm1.var", "var = x.var(-1, keepdim=True)"),
+        ),
+        (
+            ("mean = x.mean(1, keepdim=True)", "var = x.var(-1, keepdim=True, unbiased=False)"),
+            ("blocks.0.ln1.hook_normalized", "trf_blocks.0.norm1.mean", "mean = x.mean(1, keepdim=True)"),
+        ),
+        (
+            ("mean = x.mean(-1, keepdim=True)", "var = x.std(-1, keepdim=True, unbiased=False)"),
+            ("blocks.0.ln1.hook_scale", "trf_blocks.0.norm1.var", "var = x.std(-1, keepdim=True, unbiased=False)"),
+        ),
+    ],
+)
+def test_a_norm_is_wrong_where_its_mean_or_variance_is(diff_of, lines, place):
+    indented = "\n        ".join((*lines, "norm_x = (x - mean) / torch.sqrt(var + 1e-5)"))
+    assert place_of(diff_of("textbook", (f"norm_x = {NORM}", indented))) == place
+
+
+@pytest.mark.parametrize(
+    ("which", "old", "new"),
+    [
+        ("textbook", "x = self.tok_emb(in_idx) + self", "x = self.tok_emb(in_idx) * 3 + self"),
+        ("textbook", "x = self.tok_emb(in_idx) + self", "x = self.tok_emb(in_idx).tanh() + self"),
+        ("nanoGPT", "x = self.transformer.wte(idx) + self", "x = self.transformer.wte(idx) * self"),
+        ("by hand", "stream = self.embed(tokens) + self", "stream = self.embed(tokens) - self"),
+    ],
+)
+def test_the_sum_of_the_embeddings_is_wrong_where_it_is_made(diff_of, which, old, new):
+    reference, yours, source = place_of(diff_of(which, (old, new)))
+    assert (reference, yours) == ("blocks.0.hook_resid_pre", new.partition(" ")[0])
+    assert source.startswith(new)
+
+
+HEAD = "return self.lm_head(x[:, [-1]]), None"
+
+
+@pytest.mark.parametrize(
+    ("new", "yours", "source"),
+    [
+        ("x = x * 2\n        " + HEAD, "x", "x = x * 2"),
+        ("x = x.sin().cos()\n        " + HEAD, "x", "x = x.sin().cos()"),
+        (
+            HEAD.replace("[-1]]", "[-1]].sin().cos()"),
+            "lm_head.input",
+            HEAD.replace("[-1]]", "[-1]].sin().cos()"),
+        ),
+    ],
+)
+def test_what_is_done_to_the_last_norm_is_not_the_heads_mistake(diff_of, new, yours, source):
+    assert place_of(diff_of("nanoGPT", (HEAD, new))) == ("ln_final.hook_out", yours, source)
+
+
+@pytest.mark.parametrize(
+    ("which", "old", "new", "place"),
+    [
+        (
+            "textbook",
+            'nn.GELU(approximate="tanh")',
+            "nn.Identity()",
+            ("blocks.0.mlp.hook_post", "trf_blocks.0.ff.layers.2.input", "return self.layers(x)"),
+        ),
+        (
+            "by hand",
+            "self.mlp(self.ln2(middle))",
+            "self.mlp(self.ln1(middle))",
+            ("blocks.0.ln2.hook_out", "blocks.0.mlp.x", "return middle + self.mlp(self.ln1(middle))"),
+        ),
+        (
+            "by hand",
+            "x + self.attn(self.ln1(x))",
+            "x + self.attn(x)",
+            ("blocks.0.ln1.hook_out", "blocks.0.attn.x", "middle = x + self.attn(x)"),
+        ),
+        (
+            "by hand",
+            "self.attn(self.ln1(x))",
+            "self.attn(3 * self.ln1(x))",
+            ("blocks.0.ln1.hook_out", "blocks.0.attn.x", "middle = x + self.attn(3 * self.ln1(x))"),
+        ),
+        (
+            "by hand",
+            "self.unembed(self.ln_final(stream))",
+            "self.unembed(self.blocks[0].ln1(stream))",
+            ("ln_final.hook_out", "unembed.x", "return self.unembed(self.blocks[0].ln1(stream))"),
+        ),
+        (
+            "by hand",
+            "self.ln2(middle)",
+            "self.ln2(x)",
+            ("blocks.0.ln2.hook_scale", "blocks.0.ln2.std", "return middle + self.mlp(self.ln2(x))"),
+        ),
+    ],
+)
+def test_what_has_no_name_is_told_at_the_call(diff_of, which, old, new, place):
+    """A module that is right by itself is not to blame for what it is given, nor its signature."""
+    assert place_of(diff_of(which, (old, new))) == place
+
+
+def test_a_helper_that_is_given_something_without_a_name(diff_of):
+    helper = "def apply(weight, x):\n    return x @ weight\n\n\nclass Unembed"
+    report = diff_of("by hand", ("class Unembed", helper), ("return x @ self.W_U", "return apply(self.W_U, x.sin())"))
+    assert place_of(report)[2] == "return apply(self.W_U, x.sin()) + self.b_U"
+
+
+def test_what_is_done_to_a_projection_in_its_own_line(diff_of):
+    keys = "keys, queries, values = self.W_key(x), self.W_query(x), self.W_value(x)"
+    twice = keys.replace("self.W_value(x)", "self.W_value(x) + self.W_value.bias")
+    report = diff_of("textbook", (keys, twice))
+    assert place_of(report) == ("blocks.0.attn.hook_v", "trf_blocks.0.att.values", twice)
+
+
+def test_layers_in_another_order_are_told_at_the_first_that_is_out_of_turn(diff_of):
+    attn, mlp = "        x = x + self.attn(self.ln_1(x))\n", "        x = x + self.mlp(self.ln_2(x))\n"
+    report = diff_of("nanoGPT", (attn + mlp, mlp + attn))
+    assert place_of(report) == ("blocks.0.hook_resid_pre", "transformer.h.0.x", mlp.strip())
+
+
+def test_a_step_towards_an_activation_is_compared_as_that(diff_of):
+    report = diff_of("textbook")
+    assert report.ok
+    assert all(row.difference is None or row.difference.ok for row in report.tensors)
