@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +42,12 @@ def test_a_row_for_each_token():
 
         5 chunks, 23 bytes, 6 tokens; a model is given <|endoftext|> (50256) before them
     """)
+
+
+def test_a_long_chunk_is_told_by_its_beginning():
+    rows = run("x" + "-" * 300).stdout.splitlines()
+    assert [row.split()[0] for row in rows[3:5]] == ["'x'", "'" + "-" * 24 + "..."]
+    assert max(map(len, rows)) <= 80
 
 
 def test_the_merges_one_by_one():
@@ -278,6 +285,17 @@ def test_annotate_takes_the_tokenizer(book):
     printed = run("x abc", *SET, "--tokenizer", "book", "--module", "embed", command="annotate").stdout
     assert "# (1, 3)" in printed
     assert "# (1, 2)" in run("x", *SET, "--tokenizer", "book", "--module", "embed", command="annotate").stdout
+
+
+def test_check_takes_the_tokenizer(book):
+    Path("own.py").write_text(
+        "from torch import nn\n\n\nclass Own(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.wte = nn.Embedding(260, 4)\n\n    def forward(self, idx):\n"
+        "        x = self.wte(idx)  # (batch, 3, 4)\n        return x\n"
+    )
+    options = ["--model", "own.py:Own", "--tokenizer", "book"]
+    run("x abc", *options, command="check")
+    assert "(batch, 3, 4)" in run("x abc x", *options, command="check", code=1).stdout
 
 
 def test_an_id_past_the_vocabulary_is_told_of_the_tokenizer_that_was_chosen(book):

@@ -13,11 +13,13 @@ from shapetrace.cli.options import (
     seed_option,
     set_option,
     text_argument,
+    tokenizer_option,
 )
 
 if TYPE_CHECKING:
     from shapetrace.shape_comments import ShapeComments
     from shapetrace.shape_comments.listed import Listed
+    from shapetrace.tokens import Tokenizer
 
 
 @click.command()
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 @seed_option
 @set_option
 @bos_option
+@tokenizer_option
 @click.option("--fix", is_flag=True, help="Rewrite the false ones where it is certain what they should say.")
 @click.option(
     "--format",
@@ -49,6 +52,7 @@ def check(
     seed: int,
     settings: tuple[str, ...],
     no_bos: bool,
+    tokenizer: Tokenizer | None,
     fix: bool,
     style: str,
     as_json: bool,
@@ -72,7 +76,7 @@ def check(
     from shapetrace.shape_comments.fixing import write
     from shapetrace.shape_comments.listed import Listed, read_listed
 
-    asked = Asked(text, ids, described, not no_bos)
+    asked = Asked(text, ids, described, not no_bos, tokenizer)
     is_plain = asked == Asked() and not settings
     listed = read_listed() if model is None and is_plain else []
     with running_user_code():

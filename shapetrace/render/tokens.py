@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from shapetrace.render.theme import count_of, quoted, separated
+from shapetrace.render.theme import count_of, printable, quoted, separated
 from shapetrace.render.tree import CompactTree
 from shapetrace.tokens import Chunk, Merge, Tokenizer
 from shapetrace.tokens.symbols import to_bytes, write_word
 
 _LEFT = "merge"
+_LONGEST = 24  # columns for a chunk, or a merge: a longer one has its pieces below it
 
 
 def render_encoding(tokenizer: Tokenizer, chunks: Sequence[Chunk], steps: bool = False) -> RenderableType:
@@ -81,7 +82,7 @@ def _chunks(chunks: Sequence[Chunk]) -> Table:
     table = _table("chunk", "bytes", "id", "piece")
     for chunk in chunks:
         for at, (index, piece) in enumerate(zip(chunk.ids, chunk.pieces, strict=True)):
-            whole = "" if at else _quoted(chunk.content)
+            whole = "" if at else _label(chunk)
             table.add_row(Text(whole, "class"), _hex(piece), str(index), Text(_quoted(piece), "name"))
     return table
 
@@ -90,7 +91,9 @@ def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="note")
     for title in titles:
         is_number = title in ("id", "rank")
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        table.add_column(
+            title, justify="right" if is_number else "left", no_wrap=is_number or title == "chunk", overflow="fold"
+        )
     return table
 
 
@@ -102,18 +105,22 @@ class _Steps:
     merges: tuple[Merge, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(_quoted(self.chunk.content), "class").append(f"  {_hex(self.chunk.content)}", "note")
+        yield Text(_label(self.chunk), "class").append(f"  {_hex(self.chunk.content)}", "note")
         made = [f"{_quoted(each.left)} + {_quoted(each.right)}" for each in self.merges]
         ranks = [f"{each.rank:,}" for each in self.merges]
         rank = max(len("rank"), *map(len, ranks)) if ranks else 0
-        left = max(len(_LEFT), *map(cell_len, made)) if made else 0
+        left = max([len(_LEFT), *(cell_len(each) for each in made if cell_len(each) <= _LONGEST)]) if made else 0
         indent = rank + left + 6
         if made:
             yield Text(f"  {'rank':>{rank}}  {_LEFT:<{left}}  pieces", "note")
             single = [bytes([byte]) for byte in self.chunk.content]
             yield from _rows(Text(" " * indent), single, indent, options.max_width)
         for label, number, merge in zip(made, ranks, self.merges, strict=True):
-            head = Text(f"  {number:>{rank}}  ", "count").append(label + " " * (left - cell_len(label) + 2), "default")
+            head = Text(f"  {number:>{rank}}  ", "count").append(label, "default")
+            if cell_len(label) > left:
+                yield head
+                head = Text()
+            head.pad_right(indent - head.cell_len)
             yield from _rows(head, merge.pieces, indent, options.max_width)
         ids = ", ".join(map(str, self.chunk.ids))
         word = "special token, " if self.chunk.is_special else "" if made else "as a whole, " if self._is_whole else ""
@@ -151,6 +158,12 @@ def _grow(tokenizer: Tokenizer, tree: CompactTree, index: int) -> None:
 def _part(tokenizer: Tokenizer, index: int) -> Text:
     made, piece = tokenizer.made_of(index), tokenizer.bytes_of(index)
     return Text(_quoted(piece), "name").append(f"  rank {made[0]:,}" if made else f"  {_hex(piece)}", "note")
+
+
+def _label(chunk: Chunk) -> str:
+    """The chunk, or how it begins; its pieces tell the rest."""
+    text = printable(write_word(chunk.content))
+    return f"'{text}'" if cell_len(text) <= _LONGEST else f"'{set_cell_size(text, _LONGEST)}..."
 
 
 def _quoted(piece: bytes) -> str:
