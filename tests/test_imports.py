@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "target": {"errors", "gpt2", "packages", "signatures", "weights"},
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"gpt2", "inputs", "recorder", "target", "tokens", "trace"},
-    "shape_comments": {"annotation", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
+    "shape_comments": {"annotation", "axes", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},
     "report": {"parameters"},
