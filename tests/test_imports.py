@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "inputs": {"errors", "signatures", "tokens", "trace"},
     "running": {"forge", "gpt2", "inputs", "recorder", "target", "tokens", "trace"},
     "generation": {"continuation", "errors", "inputs", "recorder", "target", "tokens"},
-    "shape_comments": {"annotation", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
+    "shape_comments": {"annotation", "axes", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
     "pattern_search": {"errors", "forge", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},

@@ -1,6 +1,7 @@
 """Shape comments: what is read as one, which size a symbol has, and what is said of a false one."""
 
 import importlib.util
+import io
 import json
 import sys
 import textwrap
@@ -8,12 +9,13 @@ import textwrap
 import pytest
 import torch
 from click.testing import CliRunner
+from rich.console import Console
 
 import shapetrace
+from shapetrace.axes.arithmetic import evaluate, parse_size, solve
+from shapetrace.axes.docstrings import entries_in
+from shapetrace.axes.grammar import axis_lists_in
 from shapetrace.cli import main
-from shapetrace.shape_comments.arithmetic import evaluate, parse_size, solve
-from shapetrace.shape_comments.docstrings import entries_in
-from shapetrace.shape_comments.grammar import axis_lists_in
 
 # What is read
 
@@ -410,3 +412,38 @@ def test_a_golden_trace_with_a_false_shape_comment_fails(pytester):
     ran.stdout.fnmatch_lines(
         ["*shape comments are not true:*", "*net.py:5: y: comment says (B, T, C), is (3, 7, 5): *"]
     )
+
+
+# What a trace takes over
+
+
+class Described(torch.nn.Module):
+    def forward(self, x, mask):
+        """Pool.
+
+        Args:
+            x (Tensor): the stream, of shape (batch, posn, d_model)
+            mask: (batch, posn), (optional)
+        """
+        # (batch, d_model, posn)
+        turned = x.mT
+        flat = turned.flatten(1)  # batch x width
+        # NCL -> NLC
+        back = turned.permute(0, 2, 1)
+        # see above (twice)
+        return back
+
+
+def test_axis_names_in_the_trace_and_on_the_screen():
+    trace = shapetrace.record(Described(), torch.ones(2, 3, 4), torch.ones(2, 3))
+    axes = {step.name: step.axes for step in trace.calls[0].steps}
+    assert axes == {
+        "x": ("batch", "posn", "d_model"),
+        "mask": ("batch", "posn"),
+        "turned": ("batch", "d_model", "posn"),
+        "flat": ("batch", "width"),
+        "back": ("N", "L", "C"),
+    }
+    console = Console(file=io.StringIO(), width=80)
+    console.print(trace)
+    assert "turned (2, 4, 3)  batch d_model posn\n" in console.file.getvalue()

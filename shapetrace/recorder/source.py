@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType
 
-from shapetrace.axes import Axes, axes_in_annotation, axes_in_comment, axes_in_pattern
+from shapetrace.axes import Axes, axes_in_annotation, axes_in_comment, axes_in_docstring, axes_in_pattern
 from shapetrace.recorder.access import Place, read_place
 
 # Comments, or ends of comments, that speak to a tool and not to a reader.
@@ -85,13 +85,13 @@ def read_source(filename: str) -> Source:
 def _parse_source(text: str) -> Source:
     try:
         tree = ast.parse(text)
-        comments = _comments_by_line(text)
+        comments, alone = _comments_by_line(text), _columns_of_lone_comments(text)
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return _EMPTY
     source = Source()
     for node in ast.walk(tree):  # outer before inner, so that the smallest statement has the last word
         if isinstance(node, ast.stmt):
-            _add_statement(source, node, _read_statement(node, comments))
+            _add_statement(source, node, _read_statement(node, comments, alone))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # A function's first line, for Python, is that of its first decorator.
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -124,12 +124,18 @@ def _comments_by_line(text: str) -> dict[int, str]:
     return {token.start[0]: _for_readers(token.string) for token in tokens if token.type == tokenize.COMMENT}
 
 
+def _columns_of_lone_comments(text: str) -> dict[int, int]:
+    """By row, where a comment begins that has the row to itself."""
+    rows = enumerate(text.split("\n"), 1)
+    return {number: len(row) - len(row.lstrip()) for number, row in rows if row.lstrip().startswith("#")}
+
+
 def _for_readers(comment: str) -> str:
     """`# (B, T)  # noqa: E501` -> `(B, T)`."""
     return _FOR_TOOLS.sub("", comment).lstrip("#").strip()
 
 
-def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
+def _read_statement(node: ast.stmt, comments: dict[int, str], alone: dict[int, int]) -> Statement:
     first, last = node.lineno, _last_line_of_head(node)
     # On the last line a comment follows the whole statement; on the first it stands above the rest of it.
     comment = comments.get(last) or comments.get(first) or ""
@@ -140,6 +146,7 @@ def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
     stored = [each for each in own if isinstance(getattr(each, "ctx", None), ast.Store)]
     targets = tuple(place for place in map(read_place, stored) if place is not None)
     changes = tuple(place for place in map(_changed_place, own) if place is not None)
+    above = [] if comment else _axes_above(node, comments, alone)
     return Statement(
         first,
         last,
@@ -150,8 +157,15 @@ def _read_statement(node: ast.stmt, comments: dict[int, str]) -> Statement:
         isinstance(node, ast.AugAssign),
         frozenset(each.id for each in _within(own) if isinstance(each, ast.Name)),
         bool(changes) or not all(place.is_name for place in targets),
-        tuple(axes for axes in (*axes_in_comment(comment), annotation, pattern) if axes),
+        tuple(axes for axes in (*axes_in_comment(comment), annotation, *above, pattern) if axes),
     )
+
+
+def _axes_above(node: ast.stmt, comments: dict[int, str], alone: dict[int, int]) -> list[Axes]:
+    """What a comment says that has the row above to itself."""
+    row = node.lineno - 1
+    is_above = alone.get(row) == node.col_offset and isinstance(node, ast.Assign | ast.Return)
+    return axes_in_comment(comments.get(row, "")) if is_above else []
 
 
 def _last_line_of_head(node: ast.stmt) -> int:
@@ -213,13 +227,15 @@ def _read_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, comments: dict
     every = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
     arguments = [each for each in every if each is not None]
     lines = [each.lineno for each in arguments if each.arg not in ("self", "cls")]
+    described = axes_in_docstring(ast.get_docstring(node) or "", [each.arg for each in arguments])
     found = {}
     for argument in arguments:
         line = argument.lineno
         alone = lines.count(line) == 1  # with two arguments on it, whose is the line's comment?
         comment = comments.get(line, "") if alone and line < node.body[0].lineno else ""
         annotation = axes_in_annotation(ast.unparse(argument.annotation)) if argument.annotation else ()
-        readings = tuple(axes for axes in (*axes_in_comment(comment), annotation) if axes)
+        told = described.get(argument.arg, [])
+        readings = tuple(axes for axes in (*axes_in_comment(comment), annotation, *told) if axes)
         found[argument.arg] = Statement(line, line, comment, readings=readings)
     return found
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from shapetrace.axes.grammar import Axis, AxisList
 from shapetrace.recorder.access import Place
-from shapetrace.shape_comments.grammar import Axis, AxisList
 
 FunctionKey = tuple[str, int]  # the name and the first line of a code object
 

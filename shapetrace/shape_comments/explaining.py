@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 
-from shapetrace.shape_comments.arithmetic import Name
+from shapetrace.axes.arithmetic import Name
+from shapetrace.axes.grammar import Axis
 from shapetrace.shape_comments.fitting import Mismatch, fits, known_count, mismatches
-from shapetrace.shape_comments.grammar import Axis
 from shapetrace.shape_comments.symbols import Known
 from shapetrace.trace import Shape
 
@@ -46,12 +46,14 @@ def explain(
     return "; ".join(sentences), written if certain and len(axes) == len(shape) else None
 
 
-def distance(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """How far a shape is from what the axes say: of several it is the nearest that was meant."""
+def distance(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> int:
+    """How far a shape is from what the axes say: of several the nearest is the one that was meant."""
     wrong = mismatches(axes, shape, sizes)
-    if wrong is None:
-        return 10 + abs(len(axes) - len(shape)), 0
-    return 1 if find_order(axes, shape, sizes) else 1 + len(wrong), len(wrong)
+    if wrong is not None:
+        return 1 if find_order(axes, shape, sizes) else 1 + 2 * len(wrong)
+    lacks = [index for index in range(len(shape)) if fits(axes, (*shape[:index], *shape[index + 1 :]), sizes)]
+    exceeds = [index for index in range(len(axes)) if fits([*axes[:index], *axes[index + 1 :]], shape, sizes)]
+    return 4 if lacks or exceeds else 100 + abs(len(axes) - len(shape))
 
 
 def find_order(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> tuple[Axis, ...] | None:

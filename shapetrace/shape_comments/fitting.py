@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shapetrace.shape_comments.arithmetic import Name, evaluate, has_no_solution, solve
-from shapetrace.shape_comments.grammar import Axis
+from shapetrace.axes.arithmetic import Name, evaluate, has_no_solution, solve
+from shapetrace.axes.grammar import Axis
 from shapetrace.trace import Shape
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from shapetrace.shape_comments.arithmetic import Name
+from shapetrace.axes.arithmetic import Name
+from shapetrace.axes.grammar import Axis
+from shapetrace.axes.vocabulary import is_symbol, strength_of
 from shapetrace.shape_comments.claims import Claim, ClaimedFile
 from shapetrace.shape_comments.explaining import distance, explain, find_order
 from shapetrace.shape_comments.findings import FALSE, NOT_REACHED, TRUE, UNDECIDED, Finding, Fix
 from shapetrace.shape_comments.fitting import align, bind, fits, known_count, mismatches, names_of
-from shapetrace.shape_comments.grammar import Axis
 from shapetrace.shape_comments.resolving import Resolution, count_elsewhere, resolve
 from shapetrace.shape_comments.symbols import Known
-from shapetrace.shape_comments.vocabulary import is_symbol, strength_of
 from shapetrace.shape_comments.watching import Scope, Sighting, Value
 from shapetrace.trace import Shape
 
@@ -118,7 +118,10 @@ class _Court:
             return Judgement(_NO_SHAPE)
         if self._has_moved_on(sighting, axes, wrong):
             return Judgement(TRUE, wrong)
-        reason, written = explain(axes, wrong[1], self._resolution.places_for(sighting), self._probe.batch)
+        places = self._resolution.places_for(sighting, independent=True)
+        if fits(axes, wrong[1], {name: each.size for name, each in places.items()}):
+            places = self._resolution.places_for(sighting)
+        reason, written = explain(axes, wrong[1], places, self._probe.batch)
         return Judgement(FALSE, wrong, reason, tuple(written) if written else None)
 
     def _look_twice(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> Judgement:
@@ -138,7 +141,7 @@ class _Court:
             order = find_order(axes, value[1], sizes)
             if (
                 order is not None
-                and known_count(axes, sizes) == len(axes)
+                and known_count(axes, sizes)
                 and sum(each is not own for each, own in zip(order, axes, strict=True)) == 2
             ):
                 places = {

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from shapetrace.axes.docstrings import RETURNED, entries_in
+from shapetrace.axes.grammar import Axis, AxisList, axes_in_pattern, axis_lists_in
 from shapetrace.recorder.access import Place, read_place
 from shapetrace.shape_comments.claims import About, Binding, Claim, ClaimedFile, FunctionKey
-from shapetrace.shape_comments.docstrings import RETURNED, entries_in
-from shapetrace.shape_comments.grammar import Axis, AxisList, axes_in_pattern, axis_lists_in
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SIMPLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
@@ -541,6 +541,8 @@ def _roots_of(node: ast.expr) -> Iterator[ast.expr]:
             yield from _roots_of(node.func.value)
         for argument in node.args[:1]:
             yield from _roots_of(argument)
+    elif isinstance(node, ast.Tuple) and node.elts:
+        yield from _roots_of(node.elts[0])
     elif isinstance(node, ast.Subscript):
         yield from _roots_of(node.value)
     elif isinstance(node, ast.BinOp):

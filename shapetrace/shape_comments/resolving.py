@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shapetrace.shape_comments.arithmetic import Name, solve
+from shapetrace.axes.arithmetic import Name, solve
 from shapetrace.shape_comments.claims import Claim
 from shapetrace.shape_comments.fitting import align, fits
 from shapetrace.shape_comments.symbols import Known
@@ -28,10 +28,18 @@ class Resolution:
         """What each name stands for in this claim; trusting: doubted names too."""
         return {name: each.size for name, each in self.places_for(sighting, trusting).items()}
 
-    def places_for(self, sighting: Sighting, trusting: bool = False) -> dict[str, Known]:
+    def places_for(self, sighting: Sighting, trusting: bool = False, independent: bool = False) -> dict[str, Known]:
+        """The same, with where it is said; independent: without what nobody but this claim says."""
         own = {name: each for name, each in sighting.known.items() if trusting or name not in self.doubted}
+        voted = {
+            name: each for name, each in self.voted.items() if not (independent and self._is_alone(name, sighting))
+        }
         pattern = {name: Known(size, "its pattern") for name, size in sighting.local.items()}
-        return {**self.voted, **self.known, **own, **pattern}
+        return {**voted, **self.known, **own, **pattern}
+
+    def _is_alone(self, name: str, sighting: Sighting) -> bool:
+        claims = self.votes.get(name, {}).get(self.voted[name].size, [])
+        return not any(each.line != sighting.claim.line for each in claims)
 
 
 def resolve(scope: Scope, elsewhere: Elsewhere) -> Resolution:

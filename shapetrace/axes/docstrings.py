@@ -27,6 +27,7 @@ class Entry:
     """What is told of some arguments, or of the returned value, line by line."""
 
     names: tuple[str, ...]
+    indent: int = 0
     lines: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -57,9 +58,10 @@ def entries_in(docstring: str, first: int, parameters: Sequence[str]) -> list[En
         begun = _begin(line, section, parameters)
         if begun is not None:
             current, rest = begun
+            current.indent = len(line) - len(line.lstrip())
             entries.append(current)
             current.lines.append((row, rest))
-        elif section == "other":
+        elif section == "other" or (current and current.lines and len(line) - len(line.lstrip()) < current.indent):
             current = None
         elif current is not None:
             current.lines.append((row, line))

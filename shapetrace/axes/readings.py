@@ -1,36 +1,43 @@
-"""The axis language: shape comments, einops patterns and jaxtyping strings to axis names.
-
-A source line can offer several readings; `fit_axes` takes the first that fits the shape that was seen.
-"""
+"""What a source line offers as the axes of its result: several readings, of which the first that fits is taken."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 
-Axes = tuple[str, ...]
+from shapetrace.axes.docstrings import entries_in
+from shapetrace.axes.grammar import AxisList, axis_lists_in
+from shapetrace.axes.vocabulary import strength_of
 
-# One axis: a name, a size, or arithmetic of both, such as `3 * n_embd`, `C // n_head`, `T+1`; or a group `(h d)`.
-_AXIS = re.compile(r"[A-Za-z_][\w.]*(?:\s*(?:\*|//?|\+|-)\s*[\w.]+)*|\d+(?:\s*(?:\*|//?|\+|-)\s*[\w.]+)*")
-_OPENING = re.compile(r"(?:of )?(?:shape)?:?\s*", re.I)
-_LISTED = re.compile(r"\(([^()]*)\)|\[([^\[\]]*)\]")
+Axes = tuple[str, ...]
 
 
 def axes_in_comment(comment: str) -> list[Axes]:
-    """The axis lists of a comment, nearest the end of an arrow first.
+    """The axis lists of a comment, the result of an arrow before its operands.
 
     `(batch, posn, d_model), one row each` -> [("batch", "posn", "d_model")]
     `(B, nh, T, hs) x (B, nh, hs, T) -> (B, nh, T, T)` -> the last group, then the others
-    `[B, T]` -> [("B", "T")]; `scores (not yet scaled)` -> []
+    `[B, T]`, `B x T` -> [("B", "T")]; `scores (not yet scaled)` -> []
     """
-    lists = [
-        axes
-        for found in _LISTED.finditer(comment)
-        if (axes := _split_list(found[1] or found[2] or ""))
-        # One word in parentheses is most often prose, as in `TODO(me)`, but at the start of a comment.
-        and (len(axes) > 1 or _OPENING.fullmatch(comment[: found.start()]))
-    ]
-    return lists[-1:] + lists[:-1] if "->" in comment else lists
+    lists = [one for one in axis_lists_in(comment) if _may_be_axes(one)]
+    lists.sort(key=lambda one: one.role == "operand")
+    return [tuple(axis.text for axis in one.axes) for one in lists]
+
+
+def axes_in_docstring(docstring: str, parameters: Sequence[str]) -> dict[str, list[Axes]]:
+    """What a function's docstring says of each parameter: `x: (batch, seq)` -> {"x": [("batch", "seq")]}."""
+    found: dict[str, list[Axes]] = {}
+    for entry in entries_in(docstring, 1, parameters):
+        for name in entry.names:
+            found.setdefault(name, []).extend(axes_in_comment(entry.text))
+    return found
+
+
+def _may_be_axes(one: AxisList) -> bool:
+    """A list of one axis for each axis of a tensor; a lone word in parentheses is most often prose."""
+    if not one.axes or any(axis.kind == "rest" for axis in one.axes):
+        return False
+    return len(one.axes) > 1 or one.is_shape or all(strength_of(name) for name in one.axes[0].names)
 
 
 def axes_in_pattern(pattern: str, letters: bool = False) -> Axes:
@@ -72,9 +79,3 @@ def _fits(axes: Axes, shape: Sequence[int]) -> bool:
         if expected != size:
             return False
     return True
-
-
-def _split_list(group: str) -> Axes:
-    """`B, T, 3 * C` -> ("B", "T", "3 * C"); prose -> ()."""
-    axes = tuple(axis.strip() for axis in group.rstrip(", ").split(","))
-    return axes if all(_AXIS.fullmatch(axis) for axis in axes) else ()

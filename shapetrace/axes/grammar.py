@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from shapetrace.shape_comments.arithmetic import Name, Size, names_in, parse_size
-from shapetrace.shape_comments.vocabulary import is_stop_word, is_symbol, strength_of
+from shapetrace.axes.arithmetic import Name, Operation, Size, names_in, parse_size
+from shapetrace.axes.vocabulary import is_stop_word, is_symbol, strength_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,8 @@ def _bare(text: str) -> Iterator[AxisList]:
     axes = parse_axes(head["list"]) if "," in head["list"] or " " in head["list"] else None
     if axes and len(axes) > 1 and _all_sure(axes) and any(is_symbol(name) for axis in axes for name in axis.names):
         is_shape = text.startswith(("shape", "of shape"))
-        if is_shape or sum(is_symbol(name) for axis in axes for name in axis.names) > 1 or len(axes) > 2:
+        computed = any(isinstance(axis.size, Operation) for axis in axes)
+        if is_shape or sum(is_symbol(name) for axis in axes for name in axis.names) > 1 or len(axes) > 2 or computed:
             yield AxisList(axes, head["list"], head.start("list"), head.end("list"), is_shape=is_shape)
 
 
