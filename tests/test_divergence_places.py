@@ -282,3 +282,16 @@ def test_transposed_scores_are_shown_as_they_lie(diff_of):
     report = diff_of("textbook", SCORES[0][0])
     assert not report.first_divergence.row.difference.ok
     assert "\nboth are before the mask and the division by sqrt(d_head) = 2.828\n" in screen_of(report)
+
+
+def test_an_attention_that_returns_its_pattern_first(diff_of):
+    edits = [
+        (
+            'return torch.einsum("bpnh,nhm->bpm", z, self.W_O) + self.b_O',
+            'return pattern, torch.einsum("bpnh,nhm->bpm", z, self.W_O) + self.b_O',
+        ),
+        ("self.attn(self.ln1(x))", "self.attn(self.ln1(x))[1]"),
+    ]
+    report = diff_of("by hand", *edits)
+    assert report.ok
+    assert all(row.difference.ok for row in report.modules)

@@ -41,9 +41,9 @@ def run_alone(
 def compare_end_to_end(theirs: ReferenceRun, seen: Observation, places: Places, rtol: float) -> Iterator[ModuleRow]:
     """Each module's output when the whole model is run from token ids."""
     for path, expected in theirs.outputs.items():
-        output = seen.outputs.get(places.modules.get(path, ""))
-        if output is not None and path in places.modules:
-            difference = _measure_output(output.value, expected, rtol)
+        returned = seen.returned.get(places.modules.get(path, ""))
+        if returned is not None and path in places.modules:
+            difference = _measure_output(returned, expected, rtol)
             if difference is not None:
                 yield ModuleRow(path, END_TO_END, difference, places.modules[path])
 
@@ -70,9 +70,14 @@ def _as(value: Tensor, given: Tensor | None) -> Tensor:
 
 
 def _measure_output(output: Any, expected: Tensor, rtol: float) -> Difference | None:
-    leaf = next((value for _, value in walk_leaves("", output)), None)
-    if leaf is None:
-        return None
+    """Of the tensors in it, the one that comes nearest: an attention may return its pattern first."""
+    leaves = [leaf for _, leaf in walk_leaves("", output)]
+    fitting = [leaf for leaf in leaves if leaf.numel() in (expected.numel(), expected.numel() // expected.shape[1])]
+    measured = [_measure_leaf(leaf, expected, rtol) for leaf in fitting or leaves[:1]]
+    return min(measured, key=lambda each: each.relative, default=None)
+
+
+def _measure_leaf(leaf: Tensor, expected: Tensor, rtol: float) -> Difference:
     last = at_last_position(expected, "b p m")
     expected = last if leaf.shape == last.shape else expected  # a model that predicts one token
     nearest = measure(leaf, expected, rtol)

@@ -54,6 +54,7 @@ class Observation:
     tensors: list[Observed] = field(default_factory=list)  # in the order in which they got their names
     inputs: dict[str, Observed] = field(default_factory=dict)  # by module: the first tensor it was given last
     outputs: dict[str, Observed] = field(default_factory=dict)  # by module: the first tensor it returned last
+    returned: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)  # by module: all that it returned last
     calls: dict[str, Call] = field(default_factory=dict)
     containers: frozenset[str] = frozenset()  # modules without a forward: what they hold is used by others
 
@@ -94,6 +95,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     seen: list[tuple[Tensor, Observed]] = []
     given: dict[str, Observed] = {}
     returned: dict[str, Observed] = {}
+    everything: dict[str, tuple[Tensor, ...]] = {}
     calls: dict[str, Call] = {}
     is_watched = user_code_of(model)
 
@@ -131,7 +133,11 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
         return hook
 
     def keep_output(path: str) -> Callable[..., None]:
-        return lambda module, args, output: keep_first(path, output, "output", returned)
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            everything[path] = tuple(copy_of(leaf) for _, leaf in walk_leaves("out", output))
+            keep_first(path, output, "output", returned)
+
+        return hook
 
     with recording(model, observe=keep) as trace:
         # Registered after the recorder's, so that an unnamed output is `out` by now.
@@ -146,7 +152,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
                 handle.remove()
     containers = (path for path, each in model.named_modules() if type(each).forward is nn.Module.forward)
     tensors = [observed for _, observed in seen]
-    return Observation(trace, output, tensors, given, returned, calls, frozenset(containers))
+    return Observation(trace, output, tensors, given, returned, everything, calls, frozenset(containers))
 
 
 def find_logits(seen: Observation, shape: tuple[int, ...]) -> Observed | None:
