@@ -292,6 +292,14 @@ def test_merges_that_a_tokenizer_is_told_to_pass_over(tmp_path):
     assert [[each.pieces for each in tokenizer.merges_of(chunk)] for chunk in chunks] == [[], [(b" ", b"a", b"ab")]]
 
 
+def test_a_text_is_neither_cut_nor_padded(tmp_path):
+    engine = train_tokenizer("ab", 258).engine
+    engine.enable_truncation(2)
+    engine.enable_padding(length=9)
+    (tmp_path / "tokenizer.json").write_text(engine.to_str())
+    assert load_tokenizer(tmp_path).encode("ab ab") == (257, 256, 32, 256)
+
+
 def test_what_is_no_id():
     with pytest.raises(
         ShapetraceError, match=r"^50,257 is no id of GPT-2's tokenizer\n\nhint: its ids go from 0 to 50,256"
