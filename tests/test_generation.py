@@ -133,6 +133,13 @@ def test_no_more_tokens_are_read_than_the_model_takes():
     [
         (nn.ModuleDict({"wte": nn.Embedding(9, 2), "wpe": nn.Embedding(5, 2)}), 5),
         (nn.ModuleDict({"pos_embedding": nn.Embedding(6, 2)}), 6),
+        (
+            nn.ModuleDict(
+                {"position_embedding_table": nn.Embedding(6, 2), "token_embedding_table": nn.Embedding(9, 2)}
+            ),
+            6,
+        ),
+        (nn.ParameterDict({"positional_encoding": nn.Parameter(torch.ones(6, 1, 2))}), 6),
         (nn.ModuleDict({"position": nn.ParameterDict({"weight": nn.Parameter(torch.ones(1, 7, 2))})}), 7),
         (nn.ModuleDict({"wte": nn.Embedding(9, 2), "proj": nn.Linear(2, 3)}), None),
         (build_target("gpt2-small", SMALL, "random").model, 8),

@@ -292,9 +292,35 @@ def test_merges_that_a_tokenizer_is_told_to_pass_over(tmp_path):
     assert [[each.pieces for each in tokenizer.merges_of(chunk)] for chunk in chunks] == [[], [(b" ", b"a", b"ab")]]
 
 
+def test_a_text_is_neither_cut_nor_padded(tmp_path):
+    engine = train_tokenizer("ab", 258).engine
+    engine.enable_truncation(2)
+    engine.enable_padding(length=9)
+    (tmp_path / "tokenizer.json").write_text(engine.to_str())
+    assert load_tokenizer(tmp_path).encode("ab ab") == (257, 256, 32, 256)
+
+
 def test_what_is_no_id():
     with pytest.raises(
         ShapetraceError, match=r"^50,257 is no id of GPT-2's tokenizer\n\nhint: its ids go from 0 to 50,256"
     ):
         load_gpt2().decode([50257])
     assert load_gpt2().words([464, 2**40]) == ("The", f"<id {2**40}>")
+
+
+def test_a_text_is_split_as_the_tokenizer_says(tmp_path):
+    """As in newer models: digits by threes, in a pattern of its own, and their own token to begin with."""
+    from tokenizers import Regex, pre_tokenizers
+
+    engine = train_tokenizer("1234567 abc", 300).engine
+    split = pre_tokenizers.Split(Regex(r"\p{N}{1,3}| ?[^\s\p{N}]+|\s+"), "isolated")
+    engine.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    engine.add_special_tokens(["<|begin|>"])
+    (tmp_path / "tokenizer.json").write_text(engine.to_str())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>"}))
+    tokenizer = load_tokenizer(tmp_path)
+    assert [each.content for each in tokenizer.split("12345 abc")] == [b"123", b"45", b" abc"]
+    assert tokenizer.encode("12345 abc")[0] == tokenizer.bos_id == engine.token_to_id("<|begin|>")
+    for chunk in tokenizer.split(MIXED):
+        merges = list(tokenizer.merges_of(chunk))
+        assert not merges or merges[-1].pieces == chunk.pieces

@@ -124,10 +124,10 @@ class SmallMultiples:
     labels: Sequence[str]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        longest = max(len(next(iter(self.heads.values()))), len(next(iter(self.heads.values()))[0]))
-        together = -(-longest // options.max_width)
+        first = next(iter(self.heads.values()))
+        together = -(-max(len(first), len(first[0])) // options.max_width)
         maps = {head: _pooled(rows, together) for head, rows in self.heads.items()}
-        size = max(len(next(iter(maps.values()))[0]), 1)
+        size = -(-len(first[0]) // together)
         cell = 2 if 4 * (2 * size + _GAP) - _GAP <= options.max_width else 1
         width = max(cell * size, len(f"head {max(maps)}"))
         beside = max((options.max_width + _GAP) // (width + _GAP), 1)

@@ -12,7 +12,7 @@ _FIELDS = (
     *("max_sequence_length", "seq_len", "context_size", "max_len"),
 )
 _TABLES = re.compile(
-    r"(^|\.)(wpe|W_pos|pos(ition)?s?(_?emb\w*|_table)?|embed_positions)(\.(weight|W_pos|emb\w*))*$", re.I
+    r"(^|\.)(wpe|W_pos|pos(ition(al)?)?s?(_?emb\w*|_?enc\w*|_table)?|embed_positions)(\.(weight|W_pos|emb\w*))*$", re.I
 )
 
 
@@ -25,5 +25,5 @@ def context_of(model: nn.Module) -> int | None:
                 return size
     for name, parameter in model.named_parameters():
         if _TABLES.search(name) and parameter.ndim >= 2:
-            return int(parameter.shape[-2])
+            return max(parameter.shape[:-1])
     return None

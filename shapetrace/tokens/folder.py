@@ -58,6 +58,8 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     if not path.is_dir():
         raise ShapetraceError(f"there is no folder `{folder}`", _HINT)
     engine = _read_engine(path)
+    engine.no_truncation()  # which a file may ask for, as it may for padding: the whole text is meant, and no more
+    engine.no_padding()
     _check(json.loads(engine.to_str()), path)
     config = _read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").is_file() else None
     bos = BOS if config is None else config.get("bos_token")
