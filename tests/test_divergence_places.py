@@ -229,7 +229,7 @@ def test_what_is_done_to_a_projection_in_its_own_line(diff_of):
 def test_layers_in_another_order_are_told_at_the_first_that_is_out_of_turn(diff_of):
     attn, mlp = "        x = x + self.attn(self.ln_1(x))\n", "        x = x + self.mlp(self.ln_2(x))\n"
     report = diff_of("nanoGPT", (attn + mlp, mlp + attn))
-    assert place_of(report) == ("blocks.0.hook_resid_pre", "transformer.h.0.x", mlp.strip())
+    assert place_of(report) == ("blocks.0.ln1.hook_out", "transformer.h.0.ln_1.out", attn.strip())
 
 
 def test_a_step_towards_an_activation_is_compared_as_that(diff_of):
@@ -271,7 +271,7 @@ def test_a_tensor_that_is_a_multiple_is_asked_for(diff_of):
 
 
 def test_the_values_of_what_has_no_simple_cause_are_told_once(diff_of):
-    report = diff_of("by hand", ("stream = self.embed(tokens) +", "stream = self.embed(tokens) *"))
+    report = diff_of("by hand", ("stream = self.embed(tokens) +", "stream = self.embed(tokens).cos() *"))
     screen = screen_of(report)
     assert report.first_divergence.cause.detail.startswith("Furthest apart at [")
     assert "\nNo simple cause gives it.\n" in screen

@@ -70,7 +70,7 @@ ORDER = [
     (
         "handwritten",
         ("for block in self.blocks:", "for block in [*self.blocks, self.blocks[1]]:"),
-        "ln_final.hook_out",
+        "ln_final.hook_scale",
         "Block 1 runs twice; the blocks run in the order 0, 1, 1: it is 0, 1.",
     ),
     (
@@ -213,9 +213,9 @@ SUMS = [
     (
         "fused",
         ("self.mlp(self.ln_2(x))", "self.mlp(self.ln_2(x) + x)"),
-        "blocks.0.mlp.hook_pre",
+        "blocks.0.ln2.hook_out",
         "extra-term",
-        "`resid_mid` is added to the output of `ln2`, from which `pre` is computed.",
+        "`resid_mid` is added, and is no term of the output of `ln2`.",
     ),
     (
         "handwritten",

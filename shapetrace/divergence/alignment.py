@@ -111,6 +111,8 @@ class _Search:
         returned = {id(each) for each in self._seen.outputs.values()}
         others = []
         for later in ends:
+            if later is self._seen.inputs.get(later.module) and later.module in self._seen.repeated:
+                continue  # what it was given before may be what belongs there
             # A module may be given any other activation by mistake; what it returns is another one where it is used.
             is_placed = id(later) in returned
             if not (is_placed and id(later.value) in used) and self._is_other(later, found):

@@ -64,7 +64,8 @@ class Definition:
         return replace(self, settings={**self.settings, **settings})
 
     def followed_by(self, change: Change) -> Definition:
-        return replace(self, then=change)
+        first = self.then
+        return replace(self, then=change if first is None else lambda each: change(first(each)))
 
 
 def define_gpt2(config: Config, n_posn: int) -> dict[str, Definition]:

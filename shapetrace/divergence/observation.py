@@ -56,6 +56,7 @@ class Observation:
     outputs: dict[str, Observed] = field(default_factory=dict)  # by module: the first tensor it returned last
     returned: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)  # by module: all that it returned last
     calls: dict[str, Call] = field(default_factory=dict)
+    repeated: set[str] = field(default_factory=set)  # modules that ran more than once
     containers: frozenset[str] = frozenset()  # modules without a forward: what they hold is used by others
 
     def within(self, module: str) -> list[Observed]:
@@ -97,6 +98,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     returned: dict[str, Observed] = {}
     everything: dict[str, tuple[Tensor, ...]] = {}
     calls: dict[str, Call] = {}
+    repeated: set[str] = set()
     is_watched = user_code_of(model)
 
     def copy_of(tensor: Tensor) -> Tensor:
@@ -127,6 +129,8 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
 
     def keep_input(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if path in calls:
+                repeated.add(path)
             calls[path] = Call(_copied(args), _copied(kwargs))
             keep_first(path, (*args, *kwargs.values()), "input", given)
 
@@ -152,7 +156,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
                 handle.remove()
     containers = (path for path, each in model.named_modules() if type(each).forward is nn.Module.forward)
     tensors = [observed for _, observed in seen]
-    return Observation(trace, output, tensors, given, returned, everything, calls, frozenset(containers))
+    return Observation(trace, output, tensors, given, returned, everything, calls, repeated, frozenset(containers))
 
 
 def find_logits(seen: Observation, shape: tuple[int, ...]) -> Observed | None:

@@ -31,6 +31,12 @@ def stages_of(definition: Definition, original: Definition | None = None) -> dic
             f"before {divided}": definition.with_settings(factor=definition.settings["factor"] / factor),
             "before the mask": whole,
         }
+    if original is not None and original.function is spread and function is not spread:
+        square, eps = definition.followed_by(torch.square), original.settings["eps"]
+        return {
+            "the variance, before eps and the root": square.followed_by(lambda each: each - eps),
+            "the variance and eps, before the root": square,
+        }
     if function is spread:
         square = definition.with_settings(place="without a root")
         return {
