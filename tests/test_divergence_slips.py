@@ -337,6 +337,15 @@ def test_two_sums_that_are_wrong_in_one_way_are_told_where_the_first_is(tmp_path
     )
 
 
+def test_two_sums_that_lack_the_stream_are_told_at_the_first(tmp_path):
+    lost = "        x = self.attn(self.ln_1(x))\n        return self.mlp(self.ln_2(x))"
+    assert told(diff_after(tmp_path, "fused", (BLOCK, lost))) == (
+        "blocks.0.hook_resid_mid",
+        "missing-term",
+        "`resid_pre` is missing: `resid_mid` is `resid_pre` + `attn_out`.",
+    )
+
+
 def test_the_division_that_comes_after_the_softmax(tmp_path):
     division = " / math.sqrt(SIZES.d_head)"
     report = diff_after(

@@ -102,6 +102,10 @@ class Explainer:
         target = self._aligned[name]
         return self._confirmation.is_near(edited, target, [each.value for each in target.candidates])
 
+    def accounts_for(self, later: Explanation, earlier: Explanation) -> bool:
+        """Whether the one makes right what comes of the activation that the other was found in."""
+        return not self._confirmation.is_contradicted(later.fit.definitions, earlier.aligned.name, earlier.seen)
+
     def _edits(self, place: str, target: Aligned, seen: Observed) -> Iterator[Edit]:
         arranged = next(arrangements(seen.value, tuple(target.reference.shape)), None)
         yours = None if arranged is None else arranged.double()

@@ -44,8 +44,8 @@ def find_first(
         if not rebound and (name not in open_names or not each.candidates):
             continue
         explanation = explainer.explain(name, open_names)
-        if explanation is not None and _is_beyond_doubt(explanation):
-            return Verdict(each, explanation.seen, explanation)
+        if explanation is not None and _is_beyond_doubt(explanation) and evidence.allows(explanation, explainer):
+            return _verdict_of(explanation)
         if evidence.certain is None:
             evidence.weigh(each, rebound, explanation, explainer, open_names)
         else:
@@ -95,6 +95,11 @@ class _Evidence:
             self.explained.append(explanation)
         if each.is_placed or (each.state == DIFFERS and not rebound and not each.stage):
             self.seen_wrong.append(each)
+
+    def allows(self, later: Explanation, explainer: Explainer) -> bool:
+        """Whether a later explanation leaves nothing open of what speaks against the best one so far."""
+        best = self.certain.explanation if self.certain else None
+        return best is None or explainer.accounts_for(later, best)
 
     def is_settled(self, placed: Aligned) -> bool:
         """Whether what a module was given or returned ends the search.
