@@ -502,8 +502,12 @@ def _about(statement: ast.stmt, said: AxisList, index: int, count: int) -> About
         return About(places=places[index : index + 1])
     if isinstance(statement, ast.Expr):
         return About(lenient=tuple(_expressions_in(statement)))
-    sliced = any(isinstance(each, ast.Subscript) for each in targets)  # `x[:, 0] = y`: of x, or of what is put there
-    return About(places=places, each=said.each, lenient=tuple(_expressions_in(statement)) if sliced else ())
+    value = getattr(statement, "value", None)
+    if value is not None and any(isinstance(each, ast.Subscript) for each in targets):
+        # `x[:, 0] = y`: of what is put there, or else of x.
+        whole = tuple(each.value for each in targets if isinstance(each, ast.Subscript))
+        return About(places=() if whole and places and not places[0].steps else places, roots=(value,), lenient=whole)
+    return About(places=places, each=said.each)
 
 
 def _shape_of_what(statement: ast.stmt) -> ast.expr | None:
@@ -530,6 +534,7 @@ def _about_operand(statement: ast.stmt, index: int, count: int) -> About:
     if count > 1:
         operands = _operands_in(value, count)
         return About(nodes=operands[index : index + 1]) if operands else About()
+    steps = tuple(each for each in steps if each is not value)
     starts = _roots_of(statement.target) if isinstance(statement, ast.AugAssign) else ()
     return About(lenient=steps, roots=(*starts, *_roots_of(value)))
 

@@ -103,6 +103,7 @@ class Watcher:
         scope = self._open.pop(id(frame), None)
         if scope is None:
             return
+        self._complete_entries(scope, frame, owners)
         scope.tensors = {name for name, each in frame.f_locals.items() if isinstance(each, Tensor)}
         claims = [each for each in scope.file.at_statement.get(statement.first, ()) if each.about.is_returned]
         for claim in (*claims, *scope.file.at_return.get(scope.function, ())):
@@ -120,6 +121,21 @@ class Watcher:
             which = self._before.get(id(frame), {}).get(id(claim), [])
             self._see(scope, frame, owners, claim, tensors if claim.about.each else tensors[:1], [*tensors[1:], *which])
         self._before.pop(id(frame), None)
+
+    def _complete_entries(self, scope: Scope, frame: FrameType, owners: list[nn.Module]) -> None:
+        """What is said of arguments is said in names that the function may bind only then: `B, T, C = x.shape`."""
+        symbols = Symbols(scope.file, scope.function, frame.f_locals, frame.f_globals, owners)
+        at_entry = [claim for _, claim in scope.file.at_entry.get(scope.function, ())]
+        for sighting in scope.sightings:
+            if any(sighting.claim is each for each in at_entry):
+                for name in sighting.claim.names:
+                    known = (
+                        symbols.find(name, sighting.claim.line)
+                        if scope.file.is_bound_once(scope.function, name)
+                        else None
+                    )
+                    if known is not None and name not in sighting.known:
+                        sighting.known[name] = known
 
     def _judge_later(
         self, scope: Scope, frame: FrameType, statement: Statement, owners: list[nn.Module], claim: Claim
