@@ -179,6 +179,9 @@ def _may_join(word: str) -> bool:
 
 def _read_all(parts: list[str]) -> tuple[Axis, ...] | None:
     axes = []
+    inner = [part.strip() for part in parts[1:-1]]
+    if ("..." in inner or "…" in inner) and sum(bool(re.search(r"\d|n$|k$", part.strip())) for part in parts) > 1:
+        return None  # `B1, ..., Bn`: as many as one likes
     for part in parts:
         axis = parse_axis(part)
         if axis is None:
@@ -238,7 +241,7 @@ def _is_list(one: AxisList, before: str, last: str) -> bool:
     if len(one.axes) == 1:
         axis = one.axes[0]
         begins = not before.strip() or bool(_ARROW.search(before[-4:])) or bool(_LABEL.search(before))
-        if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not one.is_shape):
+        if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not re.search(r"shape\W*\Z", before)):
             return False
         return one.is_shape or last == "," or begins
     return True

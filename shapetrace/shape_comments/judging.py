@@ -116,6 +116,8 @@ class _Court:
         wrong = min((wrong, *sighting.lenient), key=lambda each: distance(axes, each[1], sizes))
         if not self._is_shape(claim, sighting, wrong[1]):
             return Judgement(_NO_SHAPE)
+        if claim.kind == "docstring" and self._is_only_word(sighting, axes, wrong):
+            return Judgement(UNDECIDED, wrong)
         if self._has_moved_on(sighting, axes, wrong):
             return Judgement(TRUE, wrong)
         places = self._resolution.places_for(sighting, independent=True)
@@ -156,6 +158,23 @@ class _Court:
                 reason, written = explain(axes, value[1], places, self._probe.batch)
                 return Judgement(FALSE, value, reason, tuple(written) if written else None)
         return Judgement(TRUE, value)
+
+    def _is_only_word(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> bool:
+        """Whether nothing but another docstring contradicts it: they call the lengths of two sequences `seq_len`."""
+        places = self._resolution.places_for(sighting, independent=True)
+        sizes = {name: each.size for name, each in places.items()}
+        wrong = mismatches(axes, value[1], sizes)
+        if not wrong or find_order(axes, value[1], sizes) is not None:
+            return False
+        votes = self._resolution.votes
+        return all(
+            isinstance(each.axis.size, Name)
+            and each.axis.size.name in self._resolution.voted
+            and all(
+                claim.kind == "docstring" for claims in votes.get(each.axis.size.name, {}).values() for claim in claims
+            )
+            for each in wrong
+        )
 
     def _has_moved_on(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> bool:
         """`B, C, H, W = x.shape; x = conv(x)  # (B, C, H2, W2)`: C is that of x, which has another now.

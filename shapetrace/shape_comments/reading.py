@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from shapetrace.axes.docstrings import RETURNED, entries_in
 from shapetrace.axes.grammar import AxisList, axis_lists_in
-from shapetrace.recorder.access import read_place
+from shapetrace.recorder.access import Place, read_place
 from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of
 from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
 from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
@@ -30,6 +30,11 @@ from shapetrace.shape_comments.statements import (
     targets_of,
 )
 
+# What a comment calls the result of a statement.
+_RESULTS = {
+    *("output", "outputs", "out", "result", "results", "shape", "shapes", "size", "return", "returns", "returned"),
+    *("now", "then", "here", "becomes", "final", "it", "this", "dim", "dims", "dimensions", "tensor", "note"),
+}
 _SIMPLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 _TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):).*", re.I)
 
@@ -228,30 +233,45 @@ class _Reader:
             above = block[index - 1].text.strip("#! ") if index else ""
             claims = self._claims_of(comment, above if re.search(r"[\w,]\Z", above) else "")
             claims = [each for each in claims if _speaks_of_shapes(each, comment)]
-            named = [each for each in claims if self._is_named(each)]
+            named = {each: places for each in claims if (places := self._variables_named(each))}
             later = self._next_statement(block[-1].line, block[0].column)
             if later is not None and not isinstance(later, Function | ast.ClassDef):
-                self._at_statement(later, [self._about_name(each, later, block) for each in named])
+                for claim, places in named.items():
+                    self._read_named(claim, places, later, block)
             if begins and isinstance(following, _SIMPLE):
                 is_last = not any(self._claims_of(each) for each in block[index + 1 :])
-                self._above(following, [each for each in claims if each not in named], is_last)
+                own = [each for each in claims if each not in named and not _is_about_another(each, following)]
+                self._above(following, own, is_last)
 
-    def _is_named(self, claim: Claim) -> bool:
-        """Whether it is told of which of the file's variables it is."""
-        places = places_of_labels(claim.said.labels)
-        return bool(places) and claim.said.role != "operand" and all(each.root in self._variables for each in places)
+    def _variables_named(self, claim: Claim) -> tuple[Place, ...]:
+        """Which of the file's variables a list on a row of its own is told of: `q, k: (B, T)`, `Mask is (B, T)`."""
+        said = claim.said
+        labels = said.labels or ((said.near,) if said.near and not claim.partners else ())
+        exact = tuple(each if each.split(".")[0] in self._variables else each.lower() for each in labels)
+        places = places_of_labels(exact)
+        is_told = said.role != "operand" and len(places) == len(labels)
+        return places if is_told and all(each.root in self._variables for each in places) else ()
 
-    def _about_name(self, claim: Claim, later: ast.stmt, block: list[_Comment]) -> Claim:
-        """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as the next statement binds it."""
-        places = places_of_labels(claim.said.labels)
+    def _read_named(self, claim: Claim, places: tuple[Place, ...], later: ast.stmt, block: list[_Comment]) -> None:
+        """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as a statement below binds it."""
         names = tuple(ast.parse(place.text, mode="eval").body for place in places)
-        bound = tuple(place for place in map(read_place, targets_of(later)) if place is not None)
-        if later.lineno == block[-1].line + 1 and {place.root for place in places} & {place.root for place in bound}:
-            above = self._innermost.get(block[0].line - 1)
-            before = {place.root for place in map(read_place, targets_of(above)) if place} if above else set()
-            told_above = any(place.root in before for place in places)
-            return replace(claim, about=About(places=places, lenient=names if told_above else (), each=True))
-        return replace(claim, about=About(nodes=names, fallback=bound, each=True))
+        roots = {place.root for place in places}
+        if later.lineno == block[-1].line + 1 and roots & _bound_by(later):
+            told_above = roots & _bound_by(self._innermost.get(block[0].line - 1))
+            about = About(places=places, lenient=names if told_above else (), each=True)
+        elif self._is_bound_above(roots, block[0].line):
+            about = About(nodes=names, each=True)
+        else:
+            body = self._bodies.get(later.lineno, [])
+            below = [each for each in body if each.lineno >= later.lineno and roots & _bound_by(each)]
+            later = below[0] if below else later
+            about = About(places=places, each=True)
+        self._at_statement(later, [replace(claim, about=about)])
+
+    def _is_bound_above(self, names: set[str], row: int) -> bool:
+        around = [each for each in self._functions if each.lineno <= row <= (each.end_lineno or 0)]
+        bound = self._file.bindings.get(key_of(around[-1]), []) if around else []
+        return any(each.name in names and each.line < row for each in bound)
 
     def _read_inner_block(self, statement: ast.stmt, block: list[_Comment]) -> None:
         """Comments between the lines of a statement: on the line below them."""
@@ -425,6 +445,18 @@ class _Reader:
             self._at_statement(node, [claim])
             if is_result(call, value):
                 self._file.patterns[node.lineno] = axes
+
+
+def _bound_by(statement: ast.stmt | None) -> set[str]:
+    places = map(read_place, targets_of(statement)) if statement is not None else ()
+    return {place.root for place in places if place is not None}
+
+
+def _is_about_another(claim: Claim, statement: ast.stmt) -> bool:
+    """Whether the list has a label that the statement knows nothing of: `# Mask is (B, T)` above `x = x + 1`."""
+    labels = {label.lower() for label in claim.said.labels}
+    text = ast.unparse(statement).lower()
+    return bool(labels) and not labels & _RESULTS and not any(label in text for label in labels)
 
 
 def _multiplies(statement: ast.stmt, factors: list[Claim]) -> bool:
