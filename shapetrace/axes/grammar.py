@@ -42,6 +42,7 @@ class AxisList:
     is_placed: bool = False  # it begins the text, or follows an arrow or a label
     is_shape: bool = False  # `of shape (...)`: there is no other way to read it
     each: bool = False  # of each target
+    joint: str = ""  # of an operand, what stands between it and the next: `@`, `x`, `*`, `+`
 
     @property
     def confidence(self) -> int:
@@ -124,7 +125,7 @@ def parse_axis(text: str) -> Axis | None:
         return Axis(text, "rest")
     if text in ("_", "?", "-1", "None", "any", "*,"):
         return Axis(text, "any")
-    size = parse_size(_join_words(text))
+    size = parse_size(re.sub(r"(?<=[\w)])\s+[xX]\s+(?=[\w(])", " * ", _join_words(text)))
     if size is None or any(name.lower() in _TYPES for name in names_in(size)):
         return None
     return Axis(text, "size", size)
@@ -178,6 +179,9 @@ def _may_join(word: str) -> bool:
 
 def _read_all(parts: list[str]) -> tuple[Axis, ...] | None:
     axes = []
+    inner = [part.strip() for part in parts[1:-1]]
+    if ("..." in inner or "…" in inner) and sum(bool(re.search(r"\d|n$|k$", part.strip())) for part in parts) > 1:
+        return None  # `B1, ..., Bn`: as many as one likes
     for part in parts:
         axis = parse_axis(part)
         if axis is None:
@@ -237,7 +241,7 @@ def _is_list(one: AxisList, before: str, last: str) -> bool:
     if len(one.axes) == 1:
         axis = one.axes[0]
         begins = not before.strip() or bool(_ARROW.search(before[-4:])) or bool(_LABEL.search(before))
-        if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not one.is_shape):
+        if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not re.search(r"shape\W*\Z", before)):
             return False
         return one.is_shape or last == "," or begins
     return True
@@ -251,11 +255,16 @@ def _is_inside(text: str, position: int) -> bool:
 
 
 def _closing(text: str, start: int) -> int:
-    depth = 0
+    """Where the bracket is closed, by one of its kind: `[0, n)` is an interval."""
+    opened: list[str] = []
     for position in range(start, len(text)):
-        depth += (text[position] in "([") - (text[position] in ")]")
-        if not depth:
-            return position
+        if text[position] in "([":
+            opened.append(")" if text[position] == "(" else "]")
+        elif text[position] in ")]":
+            if text[position] != opened.pop():
+                return 0
+            if not opened:
+                return position
     return 0
 
 
@@ -360,7 +369,8 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
             role = "past"
         elif last < 0 and len(found) > 1:
             role = _plain_role(text, found, index)
-        yield replace(one, role=role, labels=labels, near=near[1] if near else "", is_placed=placed)
+        joint = text[one.end : found[index + 1].start].strip() if role == "operand" and index + 1 < len(found) else ""
+        yield replace(one, role=role, labels=labels, near=near[1] if near else "", is_placed=placed, joint=joint)
 
 
 def _turns(text: str, found: list[AxisList]) -> Iterator[tuple[int, int]]:

@@ -93,6 +93,16 @@ def is_symbol(name: str) -> bool:
     return bool(_SYMBOL.fullmatch(name)) or bool(re.fullmatch(r"[a-z]{2}", name))
 
 
+def is_batch(name: str) -> bool:
+    """Whether the name is one of those that the batch has, which comes first."""
+    return as_written(name).lower() in ("b", "n", "bs", "bsz", "batch", "batch_size", "batch size", "nbatch", "b_")
+
+
+def as_written(name: str) -> str:
+    """A name of several words is held together by characters that no source has."""
+    return name.replace("\u00a0", " ").replace("\u2011", "-")
+
+
 def is_stop_word(name: str) -> bool:
     """Whether the word is one that prose is full of."""
     return name.lower() in _STOP

@@ -69,6 +69,10 @@ class ClaimedFile:
     names: frozenset[str] = frozenset()  # every symbol of every claim
     globals: dict[str, int] = field(default_factory=dict)  # lines on which the file itself binds names
 
+    def is_bound_once(self, function: FunctionKey, name: str) -> bool:
+        """Whether the name means the same throughout the function."""
+        return sum(each.name == name for each in self.bindings.get(function, ())) == 1
+
     def binding_of(self, function: FunctionKey, name: str, line: int) -> Binding | None:
         """The last binding of the name above the line, or else the first."""
         every = [each for each in self.bindings.get(function, ()) if each.name == name]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 
-from shapetrace.axes.arithmetic import Name
+from shapetrace.axes.arithmetic import Name, Operation
 from shapetrace.axes.grammar import Axis
+from shapetrace.axes.vocabulary import as_written, is_batch
 from shapetrace.shape_comments.fitting import Mismatch, fits, known_count, mismatches
 from shapetrace.shape_comments.symbols import Known
 from shapetrace.trace import Shape
@@ -26,7 +27,7 @@ def explain(
     if wrong is None:
         return _explain_rank(axes, shape, places, sizes, batch)
     swapped = find_order(axes, shape, sizes)
-    if swapped is not None:
+    if swapped is not None and not (len(wrong) == 1 and _is_overdone(axes, shape, sizes)):
         moved = [index for index, axis in enumerate(swapped) if axis is not axes[index]]
         written = [axis.text for axis in swapped]
         if len(moved) == 2:
@@ -44,6 +45,14 @@ def explain(
         if replacement is not None and len(axes) == len(shape):
             written[each.index] = replacement
     return "; ".join(sentences), written if certain and len(axes) == len(shape) else None
+
+
+def _is_overdone(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> bool:
+    """Whether arithmetic stands where its bare name would be right: `2 * h` where the size is h."""
+    return any(
+        isinstance(axis.size, Operation) and shape[index] in {sizes.get(name) for name in axis.names}
+        for index, axis in enumerate(axes)
+    )
 
 
 def distance(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> int:
@@ -89,10 +98,8 @@ def _explain_rank(
             return reason, None
         index = missing[0]
         names = _names_of(shape[index], places, axes)
-        is_batch = index == 0 and (
-            shape[0] == batch or bool(names and names[0].lower() in ("b", "bs", "bsz", "batch", "batch_size", "n"))
-        )
-        what = "the batch axis is missing" if is_batch else f"axis {index} ({shape[index]}) is not named"
+        leads = index == 0 and (shape[0] == batch or bool(names and is_batch(names[0])))
+        what = "the batch axis is missing" if leads else f"axis {index} ({shape[index]}) is not named"
         return f"{reason}: {what}", [*written[:index], names[0], *written[index:]] if len(names) == 1 else None
     extra = [index for index in range(named) if fits([*axes[:index], *axes[index + 1 :]], shape, sizes)]
     extra = [index for index in extra if index == extra[0] or axes[index].text != axes[extra[0]].text]
@@ -112,7 +119,9 @@ def _explain_axis(wrong: Mismatch, axes: Sequence[Axis], shape: Shape, places: M
     if wrong.expected is None:
         return f"axis {wrong.index} here is {wrong.size}, which {axis.text} cannot be"
     told = [
-        f"{name} is {places[name].size}, {places[name].place}" for name in dict.fromkeys(axis.names) if name in places
+        f"{as_written(name)} is {places[name].size}, {places[name].place}"
+        for name in dict.fromkeys(axis.names)
+        if name in places
     ]
     return (
         f"{axis.text} is {wrong.expected}"
@@ -123,4 +132,4 @@ def _explain_axis(wrong: Mismatch, axes: Sequence[Axis], shape: Shape, places: M
 
 def _names_of(size: int, places: Mapping[str, Known], axes: Sequence[Axis]) -> list[str]:
     """The names that have this size; those that comments use, before those that only the code has."""
-    return [name for name, each in places.items() if each.size == size and size > 1 and "." not in name]
+    return [as_written(name) for name, each in places.items() if each.size == size and size > 1 and "." not in name]

@@ -9,7 +9,7 @@ from itertools import product
 
 from shapetrace.axes.arithmetic import Name
 from shapetrace.axes.grammar import Axis
-from shapetrace.axes.vocabulary import is_symbol, strength_of
+from shapetrace.axes.vocabulary import as_written, is_symbol, strength_of
 from shapetrace.shape_comments.claims import Claim, ClaimedFile
 from shapetrace.shape_comments.explaining import distance, explain, find_order
 from shapetrace.shape_comments.findings import FALSE, NOT_REACHED, TRUE, UNDECIDED, Finding, Fix
@@ -116,6 +116,8 @@ class _Court:
         wrong = min((wrong, *sighting.lenient), key=lambda each: distance(axes, each[1], sizes))
         if not self._is_shape(claim, sighting, wrong[1]):
             return Judgement(_NO_SHAPE)
+        if claim.kind == "docstring" and self._is_only_word(sighting, axes, wrong):
+            return Judgement(UNDECIDED, wrong)
         if self._has_moved_on(sighting, axes, wrong):
             return Judgement(TRUE, wrong)
         places = self._resolution.places_for(sighting, independent=True)
@@ -126,7 +128,7 @@ class _Court:
 
     def _look_twice(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> Judgement:
         """Nothing here contradicts it; but by what is said elsewhere two of its axes may be swapped."""
-        trusting = self._resolution.places_for(sighting, trusting=True)
+        trusting = self._resolution.places_for(sighting, trusting=True, independent=True)
         file, sizes = self._scope.file.path, {name: each.size for name, each in trusting.items()}
         if sighting.claim.kind != "pattern" and not sighting.lenient:
             for name in sighting.claim.names:
@@ -156,6 +158,23 @@ class _Court:
                 reason, written = explain(axes, value[1], places, self._probe.batch)
                 return Judgement(FALSE, value, reason, tuple(written) if written else None)
         return Judgement(TRUE, value)
+
+    def _is_only_word(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> bool:
+        """Whether nothing but another docstring contradicts it: they call the lengths of two sequences `seq_len`."""
+        places = self._resolution.places_for(sighting, independent=True)
+        sizes = {name: each.size for name, each in places.items()}
+        wrong = mismatches(axes, value[1], sizes)
+        if not wrong or find_order(axes, value[1], sizes) is not None:
+            return False
+        votes = self._resolution.votes
+        return all(
+            isinstance(each.axis.size, Name)
+            and each.axis.size.name in self._resolution.voted
+            and all(
+                claim.kind == "docstring" for claims in votes.get(each.axis.size.name, {}).values() for claim in claims
+            )
+            for each in wrong
+        )
 
     def _has_moved_on(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> bool:
         """`B, C, H, W = x.shape; x = conv(x)  # (B, C, H2, W2)`: C is that of x, which has another now.
@@ -188,6 +207,8 @@ class _Court:
             values = [value for each in seen if each.claim.said == partner for value in (*each.values, *each.lenient)]
             values += [value for value in sighting.lenient if value not in values]
             for value, (_, shape) in product((*sighting.values, *sighting.lenient), values):
+                if shape == value[1]:
+                    continue
                 bound = bind(partner.axes, shape)
                 shared = set(names_of(partner.axes)) & set(names_of(claim.said.axes))
                 own = bind(claim.said.axes, value[1])
@@ -289,7 +310,7 @@ def _alike(claim: Claim, shape: Shape) -> Iterable[tuple[tuple[str, str], int]]:
     for index, (first, size) in enumerate(pairs):
         for second, other in pairs[index + 1 :]:
             if size == other and first != second and size > 1:
-                yield (first, second), size
+                yield (as_written(first), as_written(second)), size
 
 
 def _conclude(claim: Claim, judged: dict[Claim, list[Judgement]], uses: Counter[str]) -> Finding | None:

@@ -12,15 +12,31 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shapetrace.axes.docstrings import RETURNED, entries_in
-from shapetrace.axes.grammar import Axis, AxisList, axes_in_pattern, axis_lists_in
+from shapetrace.axes.grammar import AxisList, axis_lists_in
 from shapetrace.recorder.access import Place, read_place
-from shapetrace.shape_comments.claims import About, Binding, Claim, ClaimedFile, FunctionKey
+from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of
+from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
+from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
+from shapetrace.shape_comments.statements import (
+    about_operand,
+    about_statement,
+    expression_ending_at,
+    expressions_in,
+    last_row,
+    operands_in,
+    places_of_labels,
+    registered_name,
+    targets_count,
+    targets_of,
+)
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+# What a comment calls the result of a statement.
+_RESULTS = {
+    *("output", "outputs", "out", "result", "results", "shape", "shapes", "size", "return", "returns", "returned"),
+    *("now", "then", "here", "becomes", "final", "it", "this", "dim", "dims", "dimensions", "tensor", "note"),
+}
 _SIMPLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 _TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):).*", re.I)
-_EINOPS = ("rearrange", "reduce", "repeat", "einsum", "pack", "unpack", "EinMix", "parse_shape")
-_MATMUL = ("matmul", "bmm", "mm", "einsum", "dot", "mul", "baddbmm", "cat", "stack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +148,12 @@ class _Reader:
         if isinstance(statement, Function):
             self._read_header(statement, comment, claims)
         elif isinstance(statement, ast.For | ast.AsyncFor | _SIMPLE):
-            inner = _expression_ending_at(statement, comment.line) if comment.line < last_row(statement) else None
+            inner = expression_ending_at(statement, comment.line) if comment.line < last_row(statement) else None
             if inner is not None:
                 claims = [replace(each, about=About(nodes=(inner,))) for each in claims if each.said.role != "operand"]
                 if comment.line == statement.lineno:
                     claims = [
-                        replace(each, about=replace(_about(statement, each.said, 0, 1), lenient=(inner,)))
+                        replace(each, about=replace(about_statement(statement, each.said, 0, 1), lenient=(inner,)))
                         for each in claims
                     ]
                 self._at_statement(statement, claims)
@@ -148,16 +164,18 @@ class _Reader:
         """What each claim of a comment at a statement is about; in order, where there are as many as it has targets."""
         results = [each for each in claims if each.said.role != "operand"]
         operands = [each for each in claims if each.said.role == "operand"]
-        one_each = 1 < len(results) == _targets_count(statement)
+        one_each = 1 < len(results) == targets_count(statement)
         placed = [
-            replace(each, about=_about(statement, each.said, index, len(results))) for index, each in enumerate(results)
+            replace(each, about=about_statement(statement, each.said, index, len(results), bool(each.partners)))
+            for index, each in enumerate(results)
         ]
         are_told_apart = one_each or all(each.about.places and (each.said.labels or each.said.near) for each in placed)
         if len(placed) > 1 and not are_told_apart:
             others = {id(each): tuple(other for other in placed if other is not each) for each in placed}
             placed = [replace(each, others=others[id(each)]) for each in placed]
         return placed + [
-            replace(each, about=_about_operand(statement, index, len(operands))) for index, each in enumerate(operands)
+            replace(each, about=about_operand(statement, operands[0].said, index, len(operands)))
+            for index, each in enumerate(operands)
         ]
 
     def _at_statement(self, statement: ast.stmt, claims: list[Claim], paragraph: Sequence[ast.stmt] = ()) -> None:
@@ -186,7 +204,7 @@ class _Reader:
             for node in about.nodes
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
         ]
-        registered = _registered_name(statement)
+        registered = registered_name(statement)
         return dict.fromkeys([*names, *([registered] if registered else [])], span)
 
     # Comments that stand alone
@@ -215,37 +233,52 @@ class _Reader:
             above = block[index - 1].text.strip("#! ") if index else ""
             claims = self._claims_of(comment, above if re.search(r"[\w,]\Z", above) else "")
             claims = [each for each in claims if _speaks_of_shapes(each, comment)]
-            named = [each for each in claims if self._is_named(each)]
+            named = {each: places for each in claims if (places := self._variables_named(each))}
             later = self._next_statement(block[-1].line, block[0].column)
             if later is not None and not isinstance(later, Function | ast.ClassDef):
-                self._at_statement(later, [self._about_name(each, later, block) for each in named])
+                for claim, places in named.items():
+                    self._read_named(claim, places, later, block)
             if begins and isinstance(following, _SIMPLE):
                 is_last = not any(self._claims_of(each) for each in block[index + 1 :])
-                self._above(following, [each for each in claims if each not in named], is_last)
+                own = [each for each in claims if each not in named and not _is_about_another(each, following)]
+                self._above(following, own, is_last)
 
-    def _is_named(self, claim: Claim) -> bool:
-        """Whether it is told of which of the file's variables it is."""
-        places = _labelled(claim.said.labels)
-        return bool(places) and claim.said.role != "operand" and all(each.root in self._variables for each in places)
+    def _variables_named(self, claim: Claim) -> tuple[Place, ...]:
+        """Which of the file's variables a list on a row of its own is told of: `q, k: (B, T)`, `Mask is (B, T)`."""
+        said = claim.said
+        labels = said.labels or ((said.near,) if said.near and not claim.partners else ())
+        exact = tuple(each if each.split(".")[0] in self._variables else each.lower() for each in labels)
+        places = places_of_labels(exact)
+        is_told = said.role != "operand" and len(places) == len(labels)
+        return places if is_told and all(each.root in self._variables for each in places) else ()
 
-    def _about_name(self, claim: Claim, later: ast.stmt, block: list[_Comment]) -> Claim:
-        """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as the next statement binds it."""
-        places = _labelled(claim.said.labels)
+    def _read_named(self, claim: Claim, places: tuple[Place, ...], later: ast.stmt, block: list[_Comment]) -> None:
+        """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as a statement below binds it."""
         names = tuple(ast.parse(place.text, mode="eval").body for place in places)
-        bound = tuple(place for place in map(read_place, _targets_of(later)) if place is not None)
-        if later.lineno == block[-1].line + 1 and {place.root for place in places} & {place.root for place in bound}:
-            above = self._innermost.get(block[0].line - 1)
-            before = {place.root for place in map(read_place, _targets_of(above)) if place} if above else set()
-            told_above = any(place.root in before for place in places)
-            return replace(claim, about=About(places=places, lenient=names if told_above else (), each=True))
-        return replace(claim, about=About(nodes=names, fallback=bound, each=True))
+        roots = {place.root for place in places}
+        if later.lineno == block[-1].line + 1 and roots & _bound_by(later):
+            told_above = roots & _bound_by(self._innermost.get(block[0].line - 1))
+            about = About(places=places, lenient=names if told_above else (), each=True)
+        elif self._is_bound_above(roots, block[0].line):
+            about = About(nodes=names, each=True)
+        else:
+            body = self._bodies.get(later.lineno, [])
+            below = [each for each in body if each.lineno >= later.lineno and roots & _bound_by(each)]
+            later = below[0] if below else later
+            about = About(places=places, each=True)
+        self._at_statement(later, [replace(claim, about=about)])
+
+    def _is_bound_above(self, names: set[str], row: int) -> bool:
+        around = [each for each in self._functions if each.lineno <= row <= (each.end_lineno or 0)]
+        bound = self._file.bindings.get(key_of(around[-1]), []) if around else []
+        return any(each.name in names and each.line < row for each in bound)
 
     def _read_inner_block(self, statement: ast.stmt, block: list[_Comment]) -> None:
         """Comments between the lines of a statement: on the line below them."""
         if not isinstance(statement, _SIMPLE):
             return
         row = block[-1].line + 1
-        found = [each for each in _expressions_in(statement) if each.lineno == row]
+        found = [each for each in expressions_in(statement) if each.lineno == row]
         if not found:
             return
         node = max(found, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0))
@@ -267,9 +300,15 @@ class _Reader:
 
     def _above(self, statement: ast.stmt, claims: list[Claim], is_last: bool) -> None:
         """A comment above tells of the statement below it, of a step of it, or of what its paragraph comes to."""
-        steps = tuple(_expressions_in(statement))
-        is_product = sum(each.said.role == "operand" for each in claims) > 1
-        paragraph = [] if is_product else self._paragraph(statement)
+        steps = tuple(expressions_in(statement))
+        factors = [each for each in claims if each.said.role == "operand"]
+        paragraph = self._paragraph(statement)
+        if len(factors) > 1:
+            # `(a) @ (b) -> (c)`: of the first statement of the paragraph that multiplies.
+            products = [each for each in (statement, *paragraph) if _multiplies(each, factors)]
+            if not products:
+                return  # it happens within another function
+            statement, paragraph = products[0], []
         for claim in self._placed(statement, claims):
             if claim.said.role == "operand":
                 self._at_statement(statement, [claim])
@@ -304,8 +343,8 @@ class _Reader:
 
     def _read_function(self, function: Function) -> None:
         key = key_of(function)
-        arguments = _arguments_of(function)
-        self._file.bindings[key] = list(_bindings(function, arguments))
+        arguments = arguments_of(function)
+        self._file.bindings[key] = list(bindings_of(function, arguments))
         rows = [each.lineno for each in arguments]
         for argument in arguments:
             alone = rows.count(argument.lineno) == 1 and argument.lineno < function.body[0].lineno
@@ -313,14 +352,14 @@ class _Reader:
             if comment and alone and argument.lineno != function.lineno:
                 for claim in self._claims_of(comment):
                     self._at_entry(key, argument.arg, claim)
-            for said, row, column in _annotated(argument.annotation):
+            for said, row, column in axes_of_annotation(argument.annotation):
                 self._at_entry(
                     key,
                     argument.arg,
                     Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said),
                 )
-        for item, annotation in _items(function.returns):
-            for said, row, column in _annotated(annotation):
+        for item, annotation in items_of(function.returns):
+            for said, row, column in axes_of_annotation(annotation):
                 column = self._column_of(said, row, column)
                 claim = Claim(self._file.path, row, column, "annotation", said, About(is_returned=True, item=item))
                 self._at_return(key, claim)
@@ -328,7 +367,7 @@ class _Reader:
 
     def _read_header(self, function: Function, comment: _Comment, claims: list[Claim]) -> None:
         """`def forward(self, x):  # (B, T, C) -> (B, T, H)`; a comment on an argument's own row is read there."""
-        key, arguments = key_of(function), _arguments_of(function)
+        key, arguments = key_of(function), arguments_of(function)
         on_row = [each for each in arguments if each.lineno == comment.line]
         if comment.line != function.lineno and on_row:
             return
@@ -388,14 +427,14 @@ class _Reader:
 
     def _read_code(self, node: ast.stmt) -> None:
         if isinstance(node, ast.AnnAssign) and node.value is not None:
-            for said, row, column in _annotated(node.annotation):
+            for said, row, column in axes_of_annotation(node.annotation):
                 claim = Claim(self._file.path, row, self._column_of(said, row, column), "annotation", said)
-                self._at_statement(node, [replace(claim, about=_about(node, said, 0, 1))])
+                self._at_statement(node, [replace(claim, about=about_statement(node, said, 0, 1))])
         value = getattr(node, "value", None)
         if not isinstance(value, ast.expr):
             return
         for call in (each for each in ast.walk(value) if isinstance(each, ast.Call)):
-            pattern = _pattern_in(call)
+            pattern = pattern_in(call)
             if pattern is None:
                 continue
             constant, axes = pattern
@@ -404,8 +443,25 @@ class _Reader:
                 self._file.path, constant.lineno, constant.col_offset, "pattern", said, About(lenient=(call,))
             )
             self._at_statement(node, [claim])
-            if _is_result(call, value):
+            if is_result(call, value):
                 self._file.patterns[node.lineno] = axes
+
+
+def _bound_by(statement: ast.stmt | None) -> set[str]:
+    places = map(read_place, targets_of(statement)) if statement is not None else ()
+    return {place.root for place in places if place is not None}
+
+
+def _is_about_another(claim: Claim, statement: ast.stmt) -> bool:
+    """Whether the list has a label that the statement knows nothing of: `# Mask is (B, T)` above `x = x + 1`."""
+    labels = {label.lower() for label in claim.said.labels}
+    text = ast.unparse(statement).lower()
+    return bool(labels) and not labels & _RESULTS and not any(label in text for label in labels)
+
+
+def _multiplies(statement: ast.stmt, factors: list[Claim]) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.expr) and bool(operands_in(value, len(factors), factors[0].said.joint))
 
 
 def _speaks_of_shapes(claim: Claim, comment: _Comment) -> bool:
@@ -413,312 +469,3 @@ def _speaks_of_shapes(claim: Claim, comment: _Comment) -> bool:
     said = claim.said
     ends = not comment.text.rstrip()[claim.column - comment.column + len(said.text) :].strip(" .;,")
     return said.is_placed or said.is_shape or bool(said.labels) or said.role == "operand" or ends
-
-
-def key_of(function: Function) -> FunctionKey:
-    """As Python has them in the code object: a function begins with its first decorator."""
-    return function.name, min([function.lineno, *(each.lineno for each in function.decorator_list)])
-
-
-def last_row(node: ast.stmt) -> int:
-    """The row on which the statement ends, or what stands before its body does."""
-    if not getattr(node, "body", None) and not getattr(node, "cases", None):
-        return node.end_lineno or node.lineno
-    head = [
-        each
-        for each in ast.iter_child_nodes(node)
-        if not isinstance(each, ast.stmt | ast.ExceptHandler | ast.match_case)
-    ]
-    last = max([node.lineno, *(getattr(each, "end_lineno", None) or 0 for each in head)])
-    body = getattr(node, "body", None)
-    return min(last, body[0].lineno) if body else last
-
-
-def _arguments_of(function: Function) -> list[ast.arg]:
-    given = function.args
-    every = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
-    return [each for each in every if each is not None and each.arg not in ("self", "cls")]
-
-
-def _targets_of(statement: ast.stmt) -> list[ast.expr]:
-    if isinstance(statement, ast.Assign):
-        return (
-            statement.targets[:1]
-            if not isinstance(statement.targets[0], ast.Tuple | ast.List)
-            else list(statement.targets[0].elts)
-        )
-    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
-        return [statement.target]
-    if isinstance(statement, ast.For | ast.AsyncFor):
-        return list(statement.target.elts) if isinstance(statement.target, ast.Tuple) else [statement.target]
-    return []
-
-
-def _targets_count(statement: ast.stmt) -> int:
-    if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
-        return len(statement.value.elts)
-    return len([each for each in _targets_of(statement) if not (isinstance(each, ast.Name) and each.id == "_")])
-
-
-def _labelled(labels: tuple[str, ...]) -> tuple[Place, ...]:
-    places = []
-    for label in labels:
-        try:
-            place = read_place(ast.parse(label.removesuffix(".shape"), mode="eval").body)
-        except SyntaxError:
-            place = None
-        if place is not None:
-            places.append(place)
-    return tuple(places)
-
-
-def _about(statement: ast.stmt, said: AxisList, index: int, count: int) -> About:
-    """What a result in a comment is about: the name that it says, its own target of several, or all that is bound."""
-    labelled = _labelled(said.labels)
-    if labelled:
-        plain = _about(statement, replace(said, labels=()), index, count)
-        return replace(plain, places=labelled, fallback=plain.places, each=True)
-    if isinstance(statement, ast.Return):
-        is_tuple = isinstance(statement.value, ast.Tuple) and count > 1 and len(statement.value.elts) == count
-        return About(is_returned=True, item=index if is_tuple else None, each=said.each)
-    targets = [each for each in _targets_of(statement) if not (isinstance(each, ast.Name) and each.id == "_")]
-    shaped = _shape_of_what(statement)
-    if shaped is not None:
-        return About(nodes=(shaped,))
-    every = [
-        read_place(
-            each.value
-            if isinstance(each, ast.Subscript) and not isinstance(each.slice, ast.Constant | ast.Name)
-            else each
-        )
-        for each in targets
-    ]
-    places = tuple(each for each in every if each is not None)
-    if said.near and count > 1:
-        near = tuple(each for each in places if each.text == said.near)
-        if near:
-            return About(places=near)
-    if 1 < count == len(places):
-        return About(places=places[index : index + 1])
-    if isinstance(statement, ast.Expr):
-        return About(lenient=tuple(_expressions_in(statement)))
-    sliced = any(isinstance(each, ast.Subscript) for each in targets)  # `x[:, 0] = y`: of x, or of what is put there
-    return About(places=places, each=said.each, lenient=tuple(_expressions_in(statement)) if sliced else ())
-
-
-def _shape_of_what(statement: ast.stmt) -> ast.expr | None:
-    """`x` of `B, T, C = x.shape`: the comment says what x is."""
-    value = getattr(statement, "value", None)
-    if (
-        isinstance(value, ast.Call)
-        and not value.args
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == "size"
-    ):
-        return value.func.value
-    if isinstance(value, ast.Attribute) and value.attr == "shape":
-        return value.value
-    return None
-
-
-def _about_operand(statement: ast.stmt, index: int, count: int) -> About:
-    """The index-th operand of the statement's product, or what a single operand became something from."""
-    value = getattr(statement, "value", None)
-    if not isinstance(value, ast.expr):
-        return About()
-    steps = tuple(_expressions_in(statement))
-    if count > 1:
-        operands = _operands_in(value, count)
-        return About(nodes=operands[index : index + 1]) if operands else About()
-    starts = _roots_of(statement.target) if isinstance(statement, ast.AugAssign) else ()
-    return About(lenient=steps, roots=(*starts, *_roots_of(value)))
-
-
-def _roots_of(node: ast.expr) -> Iterator[ast.expr]:
-    """What an expression starts from, as it may be: `x` of `F.silu(self.w1(x))` and of `x.view(B, -1)`."""
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute):
-            yield from _roots_of(node.func.value)
-        for argument in node.args[:1]:
-            yield from _roots_of(argument)
-    elif isinstance(node, ast.Tuple) and node.elts:
-        yield from _roots_of(node.elts[0])
-    elif isinstance(node, ast.Subscript):
-        yield from _roots_of(node.value)
-    elif isinstance(node, ast.BinOp):
-        yield from _roots_of(node.left)
-        yield from _roots_of(node.right)
-    elif isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name):
-        yield from _roots_of(node.value)
-    elif isinstance(node, ast.Name | ast.Attribute):
-        yield node
-
-
-def _operands_in(value: ast.expr, count: int) -> tuple[ast.expr, ...]:
-    for node in ast.walk(value):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and count == 2:
-            return node.left, node.right
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            args = [each for each in node.args if not isinstance(each, ast.Constant)]
-            if name in _MATMUL and len(args) == count:
-                return tuple(args)
-            if name in _MATMUL and len(args) == count - 1 and isinstance(node.func, ast.Attribute):
-                return (node.func.value, *args)
-    if isinstance(value, ast.BinOp) and count == 2:
-        return value.left, value.right
-    return ()
-
-
-def _expressions_in(statement: ast.stmt) -> list[ast.expr]:
-    """What may be a tensor in the statement's value: not the function of a call, nor what a lambda computes."""
-    value = getattr(statement, "value", None)
-    found: list[ast.expr] = []
-
-    def walk(node: ast.AST) -> None:
-        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            return
-        if isinstance(node, ast.Call):
-            found.append(node)
-            if isinstance(node.func, ast.Attribute):
-                walk(node.func.value)
-            for each in (*node.args, *(keyword.value for keyword in node.keywords)):
-                walk(each)
-            return
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp):
-            found.append(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return
-        for child in ast.iter_child_nodes(node):
-            walk(child)
-
-    if value is not None:
-        walk(value)
-    return found
-
-
-def _expression_ending_at(statement: ast.stmt, row: int) -> ast.expr | None:
-    """The one largest expression that ends on the row, inside a statement of several rows."""
-    value = getattr(statement, "value", None)
-    ending = [each for each in _expressions_in(statement) if each.end_lineno == row and each is not value]
-    largest = [each for each in ending if not any(other is not each and _contains(other, each) for other in ending)]
-    return largest[0] if len(largest) == 1 else None
-
-
-def _contains(outer: ast.expr, inner: ast.expr) -> bool:
-    return any(each is inner for each in ast.walk(outer))
-
-
-def _registered_name(statement: ast.stmt) -> str:
-    call = getattr(statement, "value", None)
-    if (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("register_buffer", "register_parameter")
-    ):
-        first = call.args[0] if call.args else None
-        return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-    return ""
-
-
-def _items(annotation: ast.expr | None) -> Iterator[tuple[int | None, ast.expr | None]]:
-    """`tuple[A, B]` -> A and B with their places; anything else as a whole."""
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
-        name = (
-            annotation.value.attr
-            if isinstance(annotation.value, ast.Attribute)
-            else getattr(annotation.value, "id", "")
-        )
-        if name.lower() == "tuple":
-            yield from enumerate(annotation.slice.elts)
-            return
-    yield None, annotation
-
-
-def _annotated(annotation: ast.expr | None) -> Iterator[tuple[AxisList, int, int]]:
-    """`Float[Tensor, "batch seq d_model"]`, also in quotes, Optional or with `| None`; where the axes stand."""
-    if annotation is None:
-        return
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            inside = ast.parse(annotation.value, mode="eval").body
-        except SyntaxError:
-            return
-        for said, _, _ in _annotated(inside):
-            yield said, annotation.lineno, -1
-        return
-    if isinstance(annotation, ast.BinOp):
-        yield from _annotated(annotation.left)
-        yield from _annotated(annotation.right)
-    if not isinstance(annotation, ast.Subscript):
-        return
-    parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-    texts = [each for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    words = [str(each.value) for each in texts]
-    name = annotation.value.attr if isinstance(annotation.value, ast.Attribute) else getattr(annotation.value, "id", "")
-    if name in ("Literal", "Annotated"):
-        return
-    if name in ("Optional", "Union"):
-        for each in parts:
-            yield from _annotated(each)
-    elif len(parts) == 2 and len(texts) == 1 and parts[1] is texts[0]:
-        axes = axes_in_pattern(words[0])
-        if axes is not None:
-            yield AxisList(axes, words[0], 0, 0, is_shape=True), texts[0].lineno, texts[0].col_offset
-    elif name == "TensorType" and texts:
-        joined = [axis for each in words for axis in axes_in_pattern(each) or ()]
-        yield AxisList(tuple(joined), ", ".join(words), 0, 0, is_shape=True), texts[0].lineno, -1
-
-
-def _pattern_in(call: ast.Call) -> tuple[ast.Constant, tuple[Axis, ...]] | None:
-    """The pattern of an einops or einsum call, and the axes of its result."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name not in _EINOPS:
-        return None
-    given = [*call.args, *(each.value for each in call.keywords if each.arg == "pattern")]
-    for index, each in enumerate(given):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and "->" in each.value:
-            letters = name == "einsum" and index == 0
-            axes = axes_in_pattern(each.value.split("->", 1)[1], letters)
-            return None if axes is None else (each, axes)
-    return None
-
-
-def _is_result(call: ast.Call, value: ast.expr) -> bool:
-    """Whether the call's result is what the statement binds, perhaps after arithmetic."""
-    if isinstance(value, ast.BinOp):
-        return _is_result(call, value.left) or _is_result(call, value.right)
-    return call is value
-
-
-def _bindings(function: Function, arguments: list[ast.arg]) -> Iterator[Binding]:
-    for argument in arguments:
-        yield Binding(argument.arg, argument.lineno, "", "argument")
-    for node in ast.walk(function):
-        if isinstance(node, ast.For | ast.comprehension):
-            for each in ast.walk(node.target):
-                if isinstance(each, ast.Name):
-                    yield Binding(each.id, each.lineno, "", "loop")
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                yield from _bound(target, node.value)
-
-
-def _bound(target: ast.expr, value: ast.expr) -> Iterator[Binding]:
-    if isinstance(target, ast.Tuple | ast.List):
-        pairs = (
-            zip(target.elts, value.elts, strict=False)
-            if isinstance(value, ast.Tuple | ast.List)
-            else ((each, value) for each in target.elts)
-        )
-        starred = isinstance(value, ast.Tuple | ast.List) and any(isinstance(each, ast.Starred) for each in value.elts)
-        for each, part in ((each, value) for each in target.elts) if starred else pairs:
-            yield from _bound(each, part)
-    elif isinstance(target, ast.Name):
-        text = ast.unparse(value)
-        shaped = re.search(r"\.shape\b|\.size\(|\blen\(|\.numel\(|parse_shape", text)
-        yield Binding(target.id, target.lineno, text, "shape" if shaped else "other")
-    elif isinstance(target, ast.Starred):
-        yield from _bound(target.value, value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shapetrace.axes.arithmetic import Name, solve
+from shapetrace.axes.vocabulary import is_batch
 from shapetrace.shape_comments.claims import Claim
 from shapetrace.shape_comments.fitting import align, fits
 from shapetrace.shape_comments.symbols import Known
@@ -57,17 +58,10 @@ def resolve(scope: Scope, elsewhere: Elsewhere) -> Resolution:
     resolution.votes = _votes(consistent, sizes)
     for name, candidates in _votes(scope.sightings, sizes).items():
         resolution.votes.setdefault(name, candidates)
-    called: dict[int, set[str]] = defaultdict(set)
-    for name, candidates in resolution.votes.items():
-        for size in candidates:
-            called[size].add(name)
-    for (path, name), counts in elsewhere.items():
-        if path == scope.file.path and len(counts) == 1:
-            called[next(iter(counts))].add(name)
-    for name, candidates in resolution.votes.items():
-        best = _elect(name, candidates, elsewhere.get((scope.file.path, name), Counter()), called)
-        if best is not None and name not in resolution.known:
-            resolution.voted[name] = Known(best, f"line {candidates[best][0].line}")
+    election = _Election(scope.file.path, resolution.votes, elsewhere)
+    for name, size, claim in election.hold():
+        if name not in resolution.known:
+            resolution.voted[name] = Known(size, f"line {claim.line}")
     _solve_rest(consistent, resolution)
     return resolution
 
@@ -98,19 +92,50 @@ def _votes(sightings: Iterable[Sighting], sizes: Mapping[str, int]) -> dict[str,
     return votes
 
 
-def _elect(
-    name: str, candidates: Mapping[int, list[Claim]], elsewhere: Counter[int], called: Mapping[int, set[str]]
-) -> int | None:
-    """The size that most lines say; of equals the one that other functions say, then one that has no other name."""
-    if not candidates:
-        return None
-    lines = {size: len({claim.line for claim in claims}) for size, claims in candidates.items()}
+class _Election:
+    """Names get their sizes one after the other, the clearest first: who was wrong about one is not asked again."""
 
-    def rank(size: int) -> tuple[int, int, int, int]:
-        first = min(claim.line for claim in candidates[size])
-        return lines[size], elsewhere[size], -len(called[size] - {name}), -first
+    def __init__(self, path: str, votes: Mapping[str, Mapping[int, list[Claim]]], elsewhere: Elsewhere):
+        self._votes = votes
+        self._elsewhere = {name: counts for (file, name), counts in elsewhere.items() if file == path}
+        self._wrong: set[Claim] = set()
+        self._called: dict[int, set[str]] = defaultdict(set)  # by size, the names that it may have
+        for name, candidates in votes.items():
+            for size in candidates:
+                self._called[size].add(name)
+        for name, counts in self._elsewhere.items():
+            if len(counts) == 1:
+                self._called[next(iter(counts))].add(name)
 
-    return max(candidates, key=rank)
+    def hold(self) -> Iterator[tuple[str, int, Claim]]:
+        """Each name, its size, and a claim that says so."""
+        names = {name for name, candidates in self._votes.items() if candidates}
+        while names:
+            name = max(sorted(names), key=self._margin)
+            names.remove(name)
+            candidates = self._candidates(name)
+            size = max(candidates, key=lambda each: self._rank(name, each))
+            self._wrong |= {claim for other, claims in candidates.items() if other != size for claim in claims}
+            yield name, size, candidates[size][0]
+
+    def _candidates(self, name: str) -> dict[int, list[Claim]]:
+        every = self._votes[name]
+        trusted = {size: [each for each in claims if each not in self._wrong] for size, claims in every.items()}
+        return {size: claims for size, claims in trusted.items() if claims} or dict(every)
+
+    def _rank(self, name: str, size: int) -> tuple[int, int, bool, int, int]:
+        """The size that most lines say; of equals what other functions say, then one that has no other name."""
+        claims = self._candidates(name)[size]
+        leads = is_batch(name) and any(each.said.axes[0].names == (name,) for each in claims)
+        lines = {each.line for each in claims}
+        elsewhere = self._elsewhere.get(name, Counter())[size]
+        return len(lines), elsewhere, leads, -len(self._called[size] - {name}), -min(lines)
+
+    def _margin(self, name: str) -> tuple[int, ...]:
+        """How far the first is before the second."""
+        ranks = sorted((self._rank(name, size) for size in self._candidates(name)), reverse=True)
+        second = ranks[1] if len(ranks) > 1 else (0, 0, False, -9, 0)
+        return tuple(int(one) - int(other) for one, other in zip(ranks[0], second, strict=True))[:4]
 
 
 def _solve_rest(sightings: Iterable[Sighting], resolution: Resolution) -> None:

@@ -65,7 +65,10 @@ class Watcher:
         scope = self._open[id(frame)] = Scope(file, (code.co_name, code.co_firstlineno))
         self.scopes.append(scope)
         for name, claim in file.at_entry.get(scope.function, ()):
-            values = list(_tensors_in(name, frame.f_locals.get(name)))
+            argument = frame.f_locals.get(name)
+            values = list(_tensors_in(name, argument))
+            if not values and argument is not None:
+                scope.sightings.append(Sighting(claim, ()))  # an int, say
             # Of a list of tensors any may be meant; an argument that was not given is about nothing.
             self._see(scope, frame, owners, claim, values[:1], values[1:])
 
@@ -103,6 +106,7 @@ class Watcher:
         scope = self._open.pop(id(frame), None)
         if scope is None:
             return
+        self._complete_entries(scope, frame, owners)
         scope.tensors = {name for name, each in frame.f_locals.items() if isinstance(each, Tensor)}
         claims = [each for each in scope.file.at_statement.get(statement.first, ()) if each.about.is_returned]
         for claim in (*claims, *scope.file.at_return.get(scope.function, ())):
@@ -120,6 +124,21 @@ class Watcher:
             which = self._before.get(id(frame), {}).get(id(claim), [])
             self._see(scope, frame, owners, claim, tensors if claim.about.each else tensors[:1], [*tensors[1:], *which])
         self._before.pop(id(frame), None)
+
+    def _complete_entries(self, scope: Scope, frame: FrameType, owners: list[nn.Module]) -> None:
+        """What is said of arguments is said in names that the function may bind only then: `B, T, C = x.shape`."""
+        symbols = Symbols(scope.file, scope.function, frame.f_locals, frame.f_globals, owners)
+        at_entry = [claim for _, claim in scope.file.at_entry.get(scope.function, ())]
+        for sighting in scope.sightings:
+            if any(sighting.claim is each for each in at_entry):
+                for name in sighting.claim.names:
+                    known = (
+                        symbols.find(name, sighting.claim.line)
+                        if scope.file.is_bound_once(scope.function, name)
+                        else None
+                    )
+                    if known is not None and name not in sighting.known:
+                        sighting.known[name] = known
 
     def _judge_later(
         self, scope: Scope, frame: FrameType, statement: Statement, owners: list[nn.Module], claim: Claim
@@ -157,19 +176,17 @@ class Watcher:
             return
         symbols = Symbols(scope.file, scope.function, frame.f_locals, frame.f_globals, owners)
         known = {name: each for name in claim.names if (each := symbols.find(name, claim.line))}
-        local = self._pattern_sizes(scope.file, statement, values) if statement and claim.kind != "pattern" else {}
+        local = self._pattern_sizes(scope.file, statement, frame) if statement and claim.kind != "pattern" else {}
         scope.sightings.append(Sighting(claim, values, lenient, known, local))
 
-    def _pattern_sizes(self, file: ClaimedFile, statement: Statement, values: tuple[Value, ...]) -> dict[str, int]:
+    def _pattern_sizes(self, file: ClaimedFile, statement: Statement, frame: FrameType) -> dict[str, int]:
+        """What the names of an einops pattern stand for in its result, which the statement has bound."""
         axes = file.patterns.get(statement.first, ())
-        shape = values[0][1] if values else ()
-        if len(axes) != len(shape):
+        bound = [each for place in statement.targets for _, each in self._at_places(frame, (place,))]
+        if not axes or not bound or len(axes) != len(bound[0]):
             return {}
-        return {
-            axis.names[0]: size
-            for axis, size in zip(axes, shape, strict=True)
-            if len(axis.names) == 1 and axis.text.isidentifier()
-        }
+        pairs = zip(axes, bound[0], strict=True)
+        return {axis.names[0]: size for axis, size in pairs if len(axis.names) == 1 and axis.text.isidentifier()}
 
     def _computed(
         self,
