@@ -67,8 +67,17 @@ _LABEL = re.compile(
     r"\s*(?:(?:of )?(?:shape|size)s?)?\s*[:=]?\s*[`'\"]?\Z"
 )
 _NEAR = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*(?:\[\w+\])?)\s*\Z")
+# Before a list: it was the shape, or is no shape at all but some of the axes, `mean over (H, W)`.
 _PAST = re.compile(
-    r"\b(?:was|were|not|instead of|rather than|from|before|than|no longer|originally|previously|unlike)\s*:?\s*\Z", re.I
+    r"\b(?:was|were|not|instead of|rather than|from|before|than|no longer|originally|previously|unlike|over|per|across"
+    r"|along|by|for each|for every|at|in|via|using|between|dims?|axes|axis|dimensions)\s*:?\s*\Z",
+    re.I,
+)
+# After one: `(query, key) pairs`.
+_OF_AXES = re.compile(
+    r"\s+(?:pairs?|entr(?:y|ies)|elements?|ind(?:ex|ices)|coord\w*|combinations?|tuples?|planes?|dims?|dimensions|axes"
+    r"|axis|order|format|layout|plots?)\b",
+    re.I,
 )
 _BETWEEN_OPERANDS = re.compile(r"\s*(?:[x×@*+·⊗]|matmul|\bmm\b|\bbmm\b|-)\s*")
 _EACH = re.compile(r"\b(?:each|both|all|for (?:q|each|all)|respectively)\b", re.I)
@@ -244,6 +253,8 @@ def _is_list(one: AxisList, before: str, last: str) -> bool:
         if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not re.search(r"shape\W*\Z", before)):
             return False
         return one.is_shape or last == "," or begins
+    if "," not in one.text and not re.search(r"\s[xX]\s|×", one.text):  # `merge (h d)`
+        return one.is_shape or not before.strip() or bool(_ARROW.search(before[-4:])) or bool(_LABEL.search(before))
     return True
 
 
@@ -365,7 +376,7 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
         if last >= 0 and one.start < last:
             role = "operand" if one.end <= first else "past"
             labels = ()
-        elif _PAST.search(before):
+        elif _PAST.search(before) or _OF_AXES.match(text[one.end :]):
             role = "past"
         elif last < 0 and len(found) > 1:
             role = _plain_role(text, found, index)
