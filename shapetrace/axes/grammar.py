@@ -231,7 +231,8 @@ def _bracketed(text: str) -> Iterator[AxisList]:
             position += 1
             continue
         before, after = text[:position], text[end + 1 :]
-        called = bool(re.search(r"[\w\])]\Z", before)) and not _ADJACENT.search(before)
+        factor = not re.search(r"[)\]]", before) and bool(re.search(r"\w\s+[xX×*]\s*\Z", before))  # `B x (C x D)`
+        called = factor or (bool(re.search(r"[\w\])]\Z", before)) and not _ADJACENT.search(before))
         is_element = before.rstrip().endswith(",") and _is_inside(text, position)
         used = bool(re.match(r"[\w\[(]|\.\w", after)) or is_element
         is_shape = bool(_SHAPE_WORD.search(before) or _ADJACENT.search(before))
@@ -366,10 +367,11 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
     turns = list(_turns(text, found))
     first = min((start for start, _ in turns), default=-1)
     last = max((end for _, end in turns), default=-1)
+    labels: tuple[str, ...] = ()
     for index, one in enumerate(found):
         before = text[: one.start]
         label, near = _LABEL.search(before), _NEAR.search(before)
-        labels = tuple(re.split(r"\s*(?:,|/|&|\band\b)\s*", label[1])) if label else ()
+        told, labels = labels, tuple(re.split(r"\s*(?:,|/|&|\band\b)\s*", label[1])) if label else ()
         placed = not re.sub(r"(?i)^(?:of )?(?:shape|size)?:?\s*[`'\"]?", "", before.strip()) or bool(labels)
         placed = placed or bool(re.search(rf"(?:{_ARROW.pattern})\s*\Z", before))
         role = "result"
@@ -380,6 +382,8 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
             role = "past"
         elif last < 0 and len(found) > 1:
             role = _plain_role(text, found, index)
+        if role == "choice" and not labels and re.search(r"\bor\s*\Z", before):
+            labels = told  # `mask is (B, T) or (B, 1, T)`
         joint = text[one.end : found[index + 1].start].strip() if role == "operand" and index + 1 < len(found) else ""
         yield replace(one, role=role, labels=labels, near=near[1] if near else "", is_placed=placed, joint=joint)
 
