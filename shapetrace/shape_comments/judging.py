@@ -285,7 +285,7 @@ class _Court:
         if lines - {claim.line} or (self._scope.file.path, name) in self._elsewhere:
             return True
         # `(height, width)` of an image may be meant as a size; a batch that is named is one of the axes.
-        return is_batch(claim.names[0]) or name.isupper()
+        return is_batch(claim.names[0]) or name.isupper() or ("_" in name and strength_of(name) == 2)
 
 
 def _is_clear(counts: Counter[int]) -> bool:

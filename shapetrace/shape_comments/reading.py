@@ -260,7 +260,10 @@ class _Reader:
         if later.lineno == block[-1].line + 1 and roots & _bound_by(later):
             # What it was before the statement may be meant as well: `# x: (B, T, C)` above `x = x.mT`.
             about = About(places=places, lenient=names, each=True)
-        elif self._is_bound_above(roots, block[0].line):
+            again = [each for each in self._paragraph(later) if roots & _bound_by(each)]
+            self._at_statement(later, [replace(claim, about=about)], again)
+            return
+        if self._is_bound_above(roots, block[0].line):
             about = About(nodes=names, each=True)
         else:
             body = self._bodies.get(later.lineno, [])
