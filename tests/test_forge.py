@@ -279,6 +279,19 @@ def test_sizes_that_do_not_go_together():
         Transformer(replace(TINY, n_heads=3))
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"attention": "flash"}, "attention is one of sdpa, manual, not 'flash'"),
+        ({"positions": "rotary"}, "positions is one of learned, sinusoidal, not 'rotary'"),
+        ({"activation": "silu"}, "activation is one of relu, gelu, gelu_tanh, swiglu, not 'silu'"),
+    ],
+)
+def test_a_variant_that_does_not_exist(option, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY, **option)
+
+
 @pytest.mark.parametrize("variant", [*VARIANTS, "training"])
 def test_golden_trace_of_every_variant(variant, golden_trace):
     """With another size for each axis: 3 sequences, 7 positions, 5 heads 4 wide."""
