@@ -171,6 +171,21 @@ def test_a_variant_reads_a_file_of_its_own(tmp_path):
     assert torch.equal(model(TOKENS)[0], donor.model(TOKENS)[0])
 
 
+@pytest.mark.parametrize("other", ["n_layers=3", "d_vocab=30", "activation=swiglu", "use_bias=false"])
+def test_weights_of_another_forge_say_what_to_set(other, tmp_path):
+    save_file(convert(tied_state(), "forge"), tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match="say with `--set` what the weights were made with, such as `--set n_layers"):
+        build_target("forge-small", (*SETTINGS, other), str(tmp_path / "x.safetensors"))
+
+
+def test_weights_of_no_forge_say_what_the_names_are(tmp_path):
+    save_file({"conv.weight": torch.ones(2, 3)}, tmp_path / "x.safetensors")
+    with pytest.raises(
+        WeightsError, match=r"a file has the forge's names \(token_embedding.weight\), or GPT-2's weights"
+    ):
+        build_target("forge-small", SETTINGS, str(tmp_path / "x.safetensors"))
+
+
 def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
     save_file(convert(seeded_state(SIZES, 0) | {"unembed.b_U": torch.zeros(31)}, "nanoGPT"), tmp_path / "x.safetensors")
     message = "`token_embedding.weight` and `lm_head.weight` are one tensor in the model, and two in x.safetensors"
