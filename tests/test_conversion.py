@@ -210,6 +210,12 @@ def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
             "Hugging Face's layout has no place for `layers.0.mlp.mlp_gate_proj.weight`",
         ),
         (
+            {name: tensor for name, tensor in tied_state().items() if name != "blocks.1.attn.W_K"},
+            "forge",
+            "`layers.1.attn.qkv_proj.weight` is made of `blocks.1.attn.W_Q`, `blocks.1.attn.W_K`, `blocks.1.attn.W_V`, "
+            "and there is no `blocks.1.attn.W_K`",
+        ),
+        (
             {**convert(tied_state(), "forge"), "layers.0.attn.qkv_proj.weight": torch.ones(61, 20)},
             "nanogpt",
             "`layers.0.attn.qkv_proj.weight` has shape (61, 20), which does not hold q, k and v",
@@ -219,6 +225,12 @@ def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
 def test_what_cannot_be_converted(state, to, message):
     with pytest.raises(WeightsError, match=re.escape(message)):
         convert(state, to)
+
+
+@pytest.mark.parametrize("n_heads", [0, -1, "4", 4.0])
+def test_what_is_no_number_of_heads(n_heads):
+    with pytest.raises(WeightsError, match=re.escape(f"n_heads is {n_heads!r}, which is no number of heads")):
+        convert(convert(tied_state(), "forge"), "TransformerLens", n_heads)
 
 
 def test_every_layout_has_a_place_for_every_tensor():
