@@ -9,6 +9,8 @@ import textwrap
 import pytest
 import torch
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 import shapetrace
@@ -447,3 +449,32 @@ def test_axis_names_in_the_trace_and_on_the_screen():
     console = Console(file=io.StringIO(), width=80)
     console.print(trace)
     assert "turned (2, 4, 3)  batch d_model posn\n" in console.file.getvalue()
+
+
+# Any edit
+
+
+ROW = "            {name} = {name}.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) # (B, nh, T, hs)"
+
+
+@given(st.sampled_from("kqv"), st.permutations(["B", "nh", "T", "hs"]))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_other_order_is_found_at_its_line(check, name, order):
+    row = ROW.format(name=name)[8:]
+    assert row in ATTENTION
+    edited = row.replace("B, nh, T, hs)", f"{', '.join(order)})")
+    *lines, summary = check(ATTENTION.replace(row, edited), torch.zeros(3, 11, 64))
+    if order == ["B", "nh", "T", "hs"]:
+        assert lines == []
+        return
+    moved = [index for index, axis in enumerate(["B", "nh", "T", "hs"]) if order[index] != axis]
+    swap = f"axes {moved[0]} and {moved[-1]} are swapped" if len(moved) == 2 else "the order is (B, nh, T, hs)"
+    line = {"k": 13, "q": 14, "v": 15}[name]
+    assert lines == [f"net.py:{line}: {name}: comment says ({', '.join(order)}), is (3, 4, 11, 16): {swap}"]
+
+
+@given(st.text("(),[]{}BTC hsx@*+-/>=:.#'\"0123456789\nabc_…→", max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_no_text_is_too_odd_to_read(text):
+    for one in axis_lists_in(text):
+        assert text[one.start : one.end] == one.text

@@ -67,8 +67,17 @@ _LABEL = re.compile(
     r"\s*(?:(?:of )?(?:shape|size)s?)?\s*[:=]?\s*[`'\"]?\Z"
 )
 _NEAR = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*(?:\[\w+\])?)\s*\Z")
+# Before a list: it was the shape, or is no shape at all but some of the axes, `mean over (H, W)`.
 _PAST = re.compile(
-    r"\b(?:was|were|not|instead of|rather than|from|before|than|no longer|originally|previously|unlike)\s*:?\s*\Z", re.I
+    r"\b(?:was|were|not|instead of|rather than|from|before|than|no longer|originally|previously|unlike|over|per|across"
+    r"|along|by|for each|for every|at|in|via|using|between|dims?|axes|axis|dimensions)\s*:?\s*\Z",
+    re.I,
+)
+# After one: `(query, key) pairs`.
+_OF_AXES = re.compile(
+    r"\s+(?:pairs?|entr(?:y|ies)|elements?|ind(?:ex|ices)|coord\w*|combinations?|tuples?|planes?|dims?|dimensions|axes"
+    r"|axis|order|format|layout|plots?)\b",
+    re.I,
 )
 _BETWEEN_OPERANDS = re.compile(r"\s*(?:[x×@*+·⊗]|matmul|\bmm\b|\bbmm\b|-)\s*")
 _EACH = re.compile(r"\b(?:each|both|all|for (?:q|each|all)|respectively)\b", re.I)
@@ -222,7 +231,8 @@ def _bracketed(text: str) -> Iterator[AxisList]:
             position += 1
             continue
         before, after = text[:position], text[end + 1 :]
-        called = bool(re.search(r"[\w\])]\Z", before)) and not _ADJACENT.search(before)
+        factor = not re.search(r"[)\]]", before) and bool(re.search(r"\w\s+[xX×*]\s*\Z", before))  # `B x (C x D)`
+        called = factor or (bool(re.search(r"[\w\])]\Z", before)) and not _ADJACENT.search(before))
         is_element = before.rstrip().endswith(",") and _is_inside(text, position)
         used = bool(re.match(r"[\w\[(]|\.\w", after)) or is_element
         is_shape = bool(_SHAPE_WORD.search(before) or _ADJACENT.search(before))
@@ -244,6 +254,8 @@ def _is_list(one: AxisList, before: str, last: str) -> bool:
         if axis.kind != "size" or (isinstance(axis.size, int) and last != "," and not re.search(r"shape\W*\Z", before)):
             return False
         return one.is_shape or last == "," or begins
+    if "," not in one.text and not re.search(r"\s[xX]\s|×", one.text):  # `merge (h d)`
+        return one.is_shape or not before.strip() or bool(_ARROW.search(before[-4:])) or bool(_LABEL.search(before))
     return True
 
 
@@ -355,20 +367,23 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
     turns = list(_turns(text, found))
     first = min((start for start, _ in turns), default=-1)
     last = max((end for _, end in turns), default=-1)
+    labels: tuple[str, ...] = ()
     for index, one in enumerate(found):
         before = text[: one.start]
         label, near = _LABEL.search(before), _NEAR.search(before)
-        labels = tuple(re.split(r"\s*(?:,|/|&|\band\b)\s*", label[1])) if label else ()
+        told, labels = labels, tuple(re.split(r"\s*(?:,|/|&|\band\b)\s*", label[1])) if label else ()
         placed = not re.sub(r"(?i)^(?:of )?(?:shape|size)?:?\s*[`'\"]?", "", before.strip()) or bool(labels)
         placed = placed or bool(re.search(rf"(?:{_ARROW.pattern})\s*\Z", before))
         role = "result"
         if last >= 0 and one.start < last:
             role = "operand" if one.end <= first else "past"
             labels = ()
-        elif _PAST.search(before):
+        elif _PAST.search(before) or _OF_AXES.match(text[one.end :]):
             role = "past"
         elif last < 0 and len(found) > 1:
             role = _plain_role(text, found, index)
+        if role == "choice" and not labels and re.search(r"\bor\s*\Z", before):
+            labels = told  # `mask is (B, T) or (B, 1, T)`
         joint = text[one.end : found[index + 1].start].strip() if role == "operand" and index + 1 < len(found) else ""
         yield replace(one, role=role, labels=labels, near=near[1] if near else "", is_placed=placed, joint=joint)
 

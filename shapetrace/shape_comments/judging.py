@@ -9,7 +9,7 @@ from itertools import product
 
 from shapetrace.axes.arithmetic import Name
 from shapetrace.axes.grammar import Axis
-from shapetrace.axes.vocabulary import as_written, is_symbol, strength_of
+from shapetrace.axes.vocabulary import as_written, is_batch, strength_of
 from shapetrace.shape_comments.claims import Claim, ClaimedFile
 from shapetrace.shape_comments.explaining import distance, explain, find_order
 from shapetrace.shape_comments.findings import FALSE, NOT_REACHED, TRUE, UNDECIDED, Finding, Fix
@@ -240,11 +240,17 @@ class _Court:
         if said.is_shape or claim.kind in ("annotation", "pattern"):
             return True
         fits_rank = align(said.axes, shape) is not None
-        if not said.has_names and (claim.partners or self._names_batch()) and all(axis.size for axis in said.axes):
-            return said.is_placed and (fits_rank or (len(said.axes) > 1 and max(_numbers(said.axes)) > 3))
+        if not said.has_names and not fits_rank and said.is_placed:
+            sizes = tuple(_numbers(said.axes))
+            lacking = [shape[:index] + shape[index + 1 :] for index in range(len(shape))]
+            return bool(claim.partners) or (len(sizes) > 1 and sizes in lacking and self._names_batch())
         if not said.has_names:
             return fits_rank and (said.is_placed or bool(said.near)) and not any(axis.size == 0 for axis in said.axes)
         known = sighting.known
+        if any(axis.size == 0 for axis in said.axes):
+            return False  # an index
+        if not any(strength_of(name) == 2 or name in known or self._uses[name] > 1 for name in claim.names):
+            return False
         odd = [name for name in claim.names if strength_of(name) == 0 and name not in known and self._uses[name] < 2]
         if odd and not (fits_rank and said.is_placed and len(odd) < len(claim.names)):
             return False
@@ -278,7 +284,8 @@ class _Court:
         lines = {each.line for claims in self._resolution.votes.get(name, {}).values() for each in claims}
         if lines - {claim.line} or (self._scope.file.path, name) in self._elsewhere:
             return True
-        return strength_of(name) == 2 and not (is_symbol(name) and name.islower())
+        # `(height, width)` of an image may be meant as a size; a batch that is named is one of the axes.
+        return is_batch(claim.names[0]) or name.isupper() or ("_" in name and strength_of(name) == 2)
 
 
 def _is_clear(counts: Counter[int]) -> bool:

@@ -236,12 +236,13 @@ class _Reader:
             named = {each: places for each in claims if (places := self._variables_named(each))}
             later = self._next_statement(block[-1].line, block[0].column)
             if later is not None and not isinstance(later, Function | ast.ClassDef):
-                for claim, places in named.items():
+                linked = _linked(list(named))
+                for claim, places in zip(linked, named.values(), strict=True):
                     self._read_named(claim, places, later, block)
             if begins and isinstance(following, _SIMPLE):
                 is_last = not any(self._claims_of(each) for each in block[index + 1 :])
                 own = [each for each in claims if each not in named and not _is_about_another(each, following)]
-                self._above(following, own, is_last)
+                self._above(following, own, is_last, self._innermost.get(block[0].line - 1))
 
     def _variables_named(self, claim: Claim) -> tuple[Place, ...]:
         """Which of the file's variables a list on a row of its own is told of: `q, k: (B, T)`, `Mask is (B, T)`."""
@@ -257,9 +258,12 @@ class _Reader:
         names = tuple(ast.parse(place.text, mode="eval").body for place in places)
         roots = {place.root for place in places}
         if later.lineno == block[-1].line + 1 and roots & _bound_by(later):
-            told_above = roots & _bound_by(self._innermost.get(block[0].line - 1))
-            about = About(places=places, lenient=names if told_above else (), each=True)
-        elif self._is_bound_above(roots, block[0].line):
+            # What it was before the statement may be meant as well: `# x: (B, T, C)` above `x = x.mT`.
+            about = About(places=places, lenient=names, each=True)
+            again = [each for each in self._paragraph(later) if roots & _bound_by(each)]
+            self._at_statement(later, [replace(claim, about=about)], again)
+            return
+        if self._is_bound_above(roots, block[0].line):
             about = About(nodes=names, each=True)
         else:
             body = self._bodies.get(later.lineno, [])
@@ -298,8 +302,11 @@ class _Reader:
                 return statement if is_next else None
         return None
 
-    def _above(self, statement: ast.stmt, claims: list[Claim], is_last: bool) -> None:
-        """A comment above tells of the statement below it, of a step of it, or of what its paragraph comes to."""
+    def _above(self, statement: ast.stmt, claims: list[Claim], is_last: bool, before: ast.stmt | None = None) -> None:
+        """A comment above tells of the statement below it, of a step of it, or of what its paragraph comes to.
+
+        One that begins with an arrow may tell of the statement before it as well.
+        """
         steps = tuple(expressions_in(statement))
         factors = [each for each in claims if each.said.role == "operand"]
         paragraph = self._paragraph(statement)
@@ -313,6 +320,10 @@ class _Reader:
             if claim.said.role == "operand":
                 self._at_statement(statement, [claim])
             elif is_last:
+                told = targets_of(before) if before is not None and claim.said.start and not claim.partners else ()
+                names = tuple(each for each in told if isinstance(each, ast.Name))
+                if names and self._rows[claim.line - 1].lstrip("# ").startswith(("->", "=>", "→")):
+                    claim = replace(claim, about=replace(claim.about, lenient=(*claim.about.lenient, *names)))
                 self._at_statement(statement, [claim], paragraph)
             else:
                 about = replace(claim.about, each=False, lenient=(*claim.about.lenient, *steps))
@@ -445,6 +456,18 @@ class _Reader:
             self._at_statement(node, [claim])
             if is_result(call, value):
                 self._file.patterns[node.lineno] = axes
+
+
+def _linked(claims: list[Claim]) -> list[Claim]:
+    """Lists of one comment any of which may be meant, `(B, T) or (B, 1, T)`, each with the others."""
+    choices = [each for each in claims if each.said.role == "choice"]
+    return [
+        replace(
+            each,
+            others=tuple(other for other in choices if other is not each and other.said.labels == each.said.labels),
+        )
+        for each in claims
+    ]
 
 
 def _bound_by(statement: ast.stmt | None) -> set[str]:
