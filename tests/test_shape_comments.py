@@ -393,6 +393,7 @@ def test_models_that_the_project_lists(folder):
         ("[tool.shapetrace]\ncheck = 3\n", "`tool.shapetrace.check` in pyproject.toml is no list of tables"),
         ("[[tool.shapetrace.check]]\nmodle = 'x'\n", "`tool.shapetrace.check` has no `modle`"),
         ("[[tool.shapetrace.check]]\nmodel = 3\n", "`model` of `tool.shapetrace.check` cannot be 3"),
+        ("[[tool.shapetrace.chek]]\nmodel = 'x'\n", "`tool.shapetrace` in pyproject.toml has no `chek`"),
         ("[[tool.shape", "`pyproject.toml` cannot be read: "),
     ],
 )
@@ -400,6 +401,18 @@ def test_a_list_that_cannot_be_read(folder, table, message):
     (folder / "pyproject.toml").write_text(table)
     ran = CliRunner().invoke(main, ["check"])
     assert (ran.exit_code, ran.output.partition(message)[:2]) == (2, ("error: ", message))
+
+
+def test_the_batch_is_never_as_large_as_a_text_that_was_given(folder):
+    (folder / "ids.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.embed = nn.Embedding(9, 8)\n\n    def forward(self, ids):\n"
+        "        B, T = ids.shape\n        return self.embed(ids)  # (T, B, C)\n"
+    )
+    ran = CliRunner().invoke(main, ["check", "--model", "ids.py:Net", "--ids", "1,2,3"])
+    assert ran.stdout.splitlines()[0] == (
+        "ids.py:11: out: comment says (T, B, C), is (5, 3, 8): axes 0 and 1 are swapped"
+    )
 
 
 def test_a_golden_trace_with_a_false_shape_comment_fails(pytester):
