@@ -403,6 +403,26 @@ def test_a_list_that_cannot_be_read(folder, table, message):
     assert (ran.exit_code, ran.output.partition(message)[:2]) == (2, ("error: ", message))
 
 
+@pytest.mark.parametrize(
+    ("said", "reason", "fix"),
+    [
+        ("(B, T, 9)", "axis 2 is 8, not 9", "(B, T, 8)"),
+        ("(4, T, 8)", "axis 0 is 3, not 4, which is B", "(B, T, 8)"),  # 3 and 11 are only what the check has chosen
+        ("(n, 2 * m, 8)", "axis 1 here is 11, which 2 * m cannot be", None),  # and not m = 4, in another order
+    ],
+)
+def test_what_is_certain_of_a_literal(folder, said, reason, fix):
+    head = "ids = ids + 0  # (B, T)" if "T" in said else "pass"
+    (folder / "ids.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.embed = nn.Embedding(9, 8)\n\n    def forward(self, ids):\n        {head}\n"
+        f"        return self.embed(ids)  # {said}\n"
+    )
+    ran = CliRunner().invoke(main, ["check", "--model", "ids.py:Net", "--json"])
+    *_, found = json.loads(ran.stdout)["comments"]
+    assert (found["status"], found["reason"], found["fix"]) == ("false", reason, fix)
+
+
 def test_the_batch_is_never_as_large_as_a_text_that_was_given(folder):
     (folder / "ids.py").write_text(
         "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

@@ -15,8 +15,8 @@ from shapetrace.inputs import Asked, Inputs
 from shapetrace.recorder.tensors import shape_of_parameter
 from shapetrace.running import prepare
 from shapetrace.shape_comments.checking import check_call
+from shapetrace.shape_comments.explaining import Probe
 from shapetrace.shape_comments.findings import ShapeComments
-from shapetrace.shape_comments.judging import Probe
 from shapetrace.shape_comments.watching import Watcher
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
