@@ -53,6 +53,7 @@ def read(comment):
         ("input of size (batch, time-step, channels)", ["(batch, time-step, channels)"]),
         ("B H/2 W/2 4*C", ["B H/2 W/2 4*C"]),
         ("nW*B, window_size, window_size, C", ["nW*B, window_size, window_size, C"]),
+        ("heads together: b x lq x (n*dv)", ["b x lq x (n*dv)"]),
         ("(1, 7, 64) | (1, 7, 256)", [("(1, 7, 64)", "choice"), ("(1, 7, 256)", "choice")]),
         ("torch.Size([2, 3])", ["[2, 3]"]),
         ("(hidden_size,)", ["(hidden_size,)"]),
@@ -72,6 +73,7 @@ def test_lists_in_a_comment(comment, lists):
         "make torchscript happy (cannot use tensor as tuple)",
         "flash attention needs PyTorch >= 2.0",
         "(B, T, F) -> (B, T, [h1, h1, h2, h2])",
+        "the positions [start_pos, start_pos + seq_len]",
     ],
 )
 def test_prose_is_no_shape(comment):
@@ -288,6 +290,29 @@ ANNOTATED = """
 )
 def test_annotations_docstrings_and_patterns(check, old, new, said):
     assert check(ANNOTATED.replace(old, new), torch.zeros(3, 11, 24))[:-1] == said
+
+
+def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
+    source = """
+        class Net(nn.Module):
+            def forward(self, q):
+                b, lq = q.size(0), q.size(1)
+                # Separate different heads: b x lq x n x dv
+                q = q.view(b, lq, 2, 4)
+
+                # Transpose for attention dot product: {}
+                q = q.transpose(1, 2)
+
+                # Combine all the heads together: b x lq x (n*dv)
+                return q.transpose(1, 2).flatten(2)
+    """
+    assert check(source.format("b x n x lq x dv"), torch.zeros(3, 5, 8)) == [
+        "3 shape comments: 3 true, 0 false, 0 not reached"
+    ]
+    assert check(source.format("b x lq x n x dv"), torch.zeros(3, 5, 8)) == [
+        "net.py:10: q: comment says b x lq x n x dv, is (3, 2, 5, 4): axes 1 and 2 are swapped",
+        "3 shape comments: 2 true, 1 false, 0 not reached",
+    ]
 
 
 # The command

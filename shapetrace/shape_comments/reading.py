@@ -124,7 +124,7 @@ class _Reader:
         """The claims of a comment; before: the row above, of which it is the rest."""
         text = comment.text.lstrip("#! ").rstrip()
         prefix = f"{before} " if before else ""
-        said = [one for one in axis_lists_in(prefix + text) if one.start >= len(prefix)]
+        said = [self._without_phrase(one, text) for one in axis_lists_in(prefix + text) if one.start >= len(prefix)]
         offset = comment.column + len(comment.text) - len(comment.text.lstrip("#! ")) - len(prefix)
         operands = tuple(one for one in said if one.role == "operand")
         results = tuple(one for one in said if one.role == "result") if operands else ()
@@ -139,6 +139,11 @@ class _Reader:
             )
             for one in said
         ]
+
+    def _without_phrase(self, one: AxisList, text: str) -> AxisList:
+        """`Transpose for the dot product: (B, T)` tells of no `product`, unless there is a variable of that name."""
+        is_phrase = re.match(r"[A-Za-z-]+ (?:[\w-]+ )*?[\w-]+:", text) and not set(one.labels) & self._variables
+        return replace(one, labels=()) if is_phrase else one
 
     def _read_trailing(self, comment: _Comment) -> None:
         statement = self._innermost.get(comment.line)
