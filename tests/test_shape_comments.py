@@ -315,6 +315,38 @@ def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
     ]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("(B, T, C)", "(B, C, T)", []),
+        (
+            "(B, C, T)",
+            "(B, C, T)",
+            ["net.py:9: out.0: docstring says (B, C, T), is (3, 5, 8): axes 1 and 2 are swapped"],
+        ),
+        (
+            "(B, T, C)",
+            "(B, T)",
+            ["net.py:10: out.1: docstring says (B, T), is (3, 8, 5): 2 axes named, 3 there: axis 1 (8) is not named"],
+        ),
+    ],
+)
+def test_each_of_the_returned_has_its_own_place_in_the_docstring(check, first, second, said):
+    source = f"""
+        class Net(nn.Module):
+            def forward(self, x):  # (B, T, C)
+                '''
+                Returns:
+                    A tuple of
+                    - output: {first}
+                    - turned: {second}, of the same
+                '''
+                B, T, C = x.shape
+                return x + 1, x.mT
+    """
+    assert check(source, torch.zeros(3, 5, 8))[:-1] == said
+
+
 # The command
 
 

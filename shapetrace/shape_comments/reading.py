@@ -14,7 +14,7 @@ from functools import lru_cache
 from shapetrace.axes.docstrings import RETURNED, entries_in
 from shapetrace.axes.grammar import AxisList, axis_lists_in
 from shapetrace.recorder.access import Place, read_place
-from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of
+from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of, returned_count
 from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
 from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
 from shapetrace.shape_comments.statements import (
@@ -425,19 +425,23 @@ class _Reader:
                     continue
                 row, column = self._place_of(one, entry.lines)
                 claims.append(Claim(self._file.path, row, column, "docstring", replace(one, role="choice")))
+            # `A tuple of (B, T, C) and (B, nh, T, T)`: where as many are returned, each is of its own.
+            is_each = 1 < len(claims) == returned_count(function) and not re.search(r"\bor\b|\|", entry.text)
             others = {id(each): tuple(other for other in claims if other is not each) for each in claims}
-            for claim in claims:
-                whole = replace(claim, others=others[id(claim)])
+            for index, claim in enumerate(claims):
+                whole = claim if is_each else replace(claim, others=others[id(claim)])
                 if entry.names == (RETURNED,):
-                    self._at_return(key, replace(whole, about=About(is_returned=True)))
+                    about = About(is_returned=True, item=index if is_each else None)
+                    self._at_return(key, replace(whole, about=about))
                 for name in entry.names if entry.names != (RETURNED,) else ():
                     self._at_entry(key, name, whole)
 
     def _place_of(self, one: AxisList, lines: list[tuple[int, str]]) -> tuple[int, int]:
-        for row, text in lines:
-            if one.text in text:
-                return row, self._rows[row - 1].find(one.text)
-        return lines[0][0], -1
+        """Each line is the end of its row; a list that goes over several has no column."""
+        before = "\n".join(text for _, text in lines)[: one.start].split("\n")
+        row, text = lines[len(before) - 1]
+        column = len(self._rows[row - 1]) - len(text) + len(before[-1])
+        return row, column if self._rows[row - 1].startswith(one.text, column) else -1
 
     # Annotations and patterns in code
 
