@@ -316,6 +316,37 @@ def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
 
 
 @pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("pass", []),
+        (
+            "self.stem = nn.Linear(config.num_channels, 8)",
+            [
+                "net.py:13: x: comment says (B, num_channels), is (3, 8): "
+                "num_channels is 5 (self.config.num_channels) but axis 1 here is 8"
+            ],
+        ),
+    ],
+)
+def test_a_config_binds_the_names_that_the_class_uses(check, use, said):
+    source = f"""
+        from types import SimpleNamespace
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.config = config
+                {use}
+
+            def forward(self, x):
+                x = x + 1  # (B, num_channels)
+                return x
+    """
+    build = "Net(SimpleNamespace(num_channels=5))"
+    assert check(source, torch.zeros(3, 8), build=build)[:-1] == said
+
+
+@pytest.mark.parametrize(
     ("first", "second", "said"),
     [
         ("(B, T, C)", "(B, C, T)", []),

@@ -73,7 +73,9 @@ _PAST = re.compile(
     r"|along|by|for each|for every|at|in|via|using|between|dims?|axes|axis|dimensions)\s*:?\s*\Z",
     re.I,
 )
-_INTERVAL = re.compile(r"\b(?:positions|rows|columns|frames|steps|tokens|slice|span|window|ranges?|interval)\s*\Z", re.I)
+_INTERVAL = re.compile(
+    r"\b(?:positions|rows|columns|frames|steps|tokens|slice|span|window|ranges?|interval)\s*\Z", re.I
+)
 # After one: `(query, key) pairs`.
 _OF_AXES = re.compile(
     r"\s+(?:pairs?|entr(?:y|ies)|elements?|ind(?:ex|ices)|coord\w*|combinations?|tuples?|planes?|dims?|dimensions|axes"

@@ -36,6 +36,18 @@ def returned_count(function: Function) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
+def words_of(node: ast.AST) -> frozenset[str]:
+    """Every name, attribute, keyword and key of the code."""
+    found: set[str] = set()
+    for each in ast.walk(node):
+        found.update(
+            word
+            for word in (getattr(each, field, None) for field in ("id", "attr", "arg", "value"))
+            if isinstance(word, str) and word.isidentifier()
+        )
+    return frozenset(found)
+
+
 def bindings_of(function: Function, arguments: list[ast.arg]) -> Iterator[Binding]:
     for argument in arguments:
         yield Binding(argument.arg, argument.lineno, "", "argument")

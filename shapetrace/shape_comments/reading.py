@@ -14,7 +14,7 @@ from functools import lru_cache
 from shapetrace.axes.docstrings import RETURNED, entries_in
 from shapetrace.axes.grammar import AxisList, axis_lists_in
 from shapetrace.recorder.access import Place, read_place
-from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of, returned_count
+from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of, returned_count, words_of
 from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
 from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
 from shapetrace.shape_comments.statements import (
@@ -361,6 +361,8 @@ class _Reader:
         key = key_of(function)
         arguments = arguments_of(function)
         self._file.bindings[key] = list(bindings_of(function, arguments))
+        around = [each for each in self._classes if each.lineno <= function.lineno <= (each.end_lineno or 0)]
+        self._file.spoken[key] = words_of(max(around, key=lambda each: each.lineno) if around else function)
         rows = [each.lineno for each in arguments]
         for argument in arguments:
             alone = rows.count(argument.lineno) == 1 and argument.lineno < function.body[0].lineno
