@@ -53,6 +53,7 @@ def read(comment):
         ("input of size (batch, time-step, channels)", ["(batch, time-step, channels)"]),
         ("B H/2 W/2 4*C", ["B H/2 W/2 4*C"]),
         ("nW*B, window_size, window_size, C", ["nW*B, window_size, window_size, C"]),
+        ("heads together: b x lq x (n*dv)", ["b x lq x (n*dv)"]),
         ("(1, 7, 64) | (1, 7, 256)", [("(1, 7, 64)", "choice"), ("(1, 7, 256)", "choice")]),
         ("torch.Size([2, 3])", ["[2, 3]"]),
         ("(hidden_size,)", ["(hidden_size,)"]),
@@ -72,6 +73,7 @@ def test_lists_in_a_comment(comment, lists):
         "make torchscript happy (cannot use tensor as tuple)",
         "flash attention needs PyTorch >= 2.0",
         "(B, T, F) -> (B, T, [h1, h1, h2, h2])",
+        "the positions [start_pos, start_pos + seq_len]",
     ],
 )
 def test_prose_is_no_shape(comment):
@@ -290,6 +292,92 @@ def test_annotations_docstrings_and_patterns(check, old, new, said):
     assert check(ANNOTATED.replace(old, new), torch.zeros(3, 11, 24))[:-1] == said
 
 
+def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
+    source = """
+        class Net(nn.Module):
+            def forward(self, q):
+                b, lq = q.size(0), q.size(1)
+                # Separate different heads: b x lq x n x dv
+                q = q.view(b, lq, 2, 4)
+
+                # Transpose for attention dot product: {}
+                q = q.transpose(1, 2)
+
+                # Combine all the heads together: b x lq x (n*dv)
+                return q.transpose(1, 2).flatten(2)
+    """
+    assert check(source.format("b x n x lq x dv"), torch.zeros(3, 5, 8)) == [
+        "3 shape comments: 3 true, 0 false, 0 not reached"
+    ]
+    assert check(source.format("b x lq x n x dv"), torch.zeros(3, 5, 8)) == [
+        "net.py:10: q: comment says b x lq x n x dv, is (3, 2, 5, 4): axes 1 and 2 are swapped",
+        "3 shape comments: 2 true, 1 false, 0 not reached",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("pass", []),
+        (
+            "self.stem = nn.Linear(config.num_channels, 8)",
+            [
+                "net.py:13: x: comment says (B, num_channels), is (3, 8): "
+                "num_channels is 5 (self.config.num_channels) but axis 1 here is 8"
+            ],
+        ),
+    ],
+)
+def test_a_config_binds_the_names_that_the_class_uses(check, use, said):
+    source = f"""
+        from types import SimpleNamespace
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.config = config
+                {use}
+
+            def forward(self, x):
+                x = x + 1  # (B, num_channels)
+                return x
+    """
+    build = "Net(SimpleNamespace(num_channels=5))"
+    assert check(source, torch.zeros(3, 8), build=build)[:-1] == said
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("(B, T, C)", "(B, C, T)", []),
+        (
+            "(B, C, T)",
+            "(B, C, T)",
+            ["net.py:9: out.0: docstring says (B, C, T), is (3, 5, 8): axes 1 and 2 are swapped"],
+        ),
+        (
+            "(B, T, C)",
+            "(B, T)",
+            ["net.py:10: out.1: docstring says (B, T), is (3, 8, 5): 2 axes named, 3 there: axis 1 (8) is not named"],
+        ),
+    ],
+)
+def test_each_of_the_returned_has_its_own_place_in_the_docstring(check, first, second, said):
+    source = f"""
+        class Net(nn.Module):
+            def forward(self, x):  # (B, T, C)
+                '''
+                Returns:
+                    A tuple of
+                    - output: {first}
+                    - turned: {second}, of the same
+                '''
+                B, T, C = x.shape
+                return x + 1, x.mT
+    """
+    assert check(source, torch.zeros(3, 5, 8))[:-1] == said
+
+
 # The command
 
 
@@ -393,6 +481,7 @@ def test_models_that_the_project_lists(folder):
         ("[tool.shapetrace]\ncheck = 3\n", "`tool.shapetrace.check` in pyproject.toml is no list of tables"),
         ("[[tool.shapetrace.check]]\nmodle = 'x'\n", "`tool.shapetrace.check` has no `modle`"),
         ("[[tool.shapetrace.check]]\nmodel = 3\n", "`model` of `tool.shapetrace.check` cannot be 3"),
+        ("[[tool.shapetrace.chek]]\nmodel = 'x'\n", "`tool.shapetrace` in pyproject.toml has no `chek`"),
         ("[[tool.shape", "`pyproject.toml` cannot be read: "),
     ],
 )
@@ -400,6 +489,38 @@ def test_a_list_that_cannot_be_read(folder, table, message):
     (folder / "pyproject.toml").write_text(table)
     ran = CliRunner().invoke(main, ["check"])
     assert (ran.exit_code, ran.output.partition(message)[:2]) == (2, ("error: ", message))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "fix"),
+    [
+        ("(B, T, 9)", "axis 2 is 8, not 9", "(B, T, 8)"),
+        ("(4, T, 8)", "axis 0 is 3, not 4, which is B", "(B, T, 8)"),  # 3 and 11 are only what the check has chosen
+        ("(n, 2 * m, 8)", "axis 1 here is 11, which 2 * m cannot be", None),  # and not m = 4, in another order
+    ],
+)
+def test_what_is_certain_of_a_literal(folder, said, reason, fix):
+    head = "ids = ids + 0  # (B, T)" if "T" in said else "pass"
+    (folder / "ids.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.embed = nn.Embedding(9, 8)\n\n    def forward(self, ids):\n        {head}\n"
+        f"        return self.embed(ids)  # {said}\n"
+    )
+    ran = CliRunner().invoke(main, ["check", "--model", "ids.py:Net", "--json"])
+    *_, found = json.loads(ran.stdout)["comments"]
+    assert (found["status"], found["reason"], found["fix"]) == ("false", reason, fix)
+
+
+def test_the_batch_is_never_as_large_as_a_text_that_was_given(folder):
+    (folder / "ids.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.embed = nn.Embedding(9, 8)\n\n    def forward(self, ids):\n"
+        "        B, T = ids.shape\n        return self.embed(ids)  # (T, B, C)\n"
+    )
+    ran = CliRunner().invoke(main, ["check", "--model", "ids.py:Net", "--ids", "1,2,3"])
+    assert ran.stdout.splitlines()[0] == (
+        "ids.py:11: out: comment says (T, B, C), is (5, 3, 8): axes 0 and 1 are swapped"
+    )
 
 
 def test_a_golden_trace_with_a_false_shape_comment_fails(pytester):

@@ -73,6 +73,9 @@ _PAST = re.compile(
     r"|along|by|for each|for every|at|in|via|using|between|dims?|axes|axis|dimensions)\s*:?\s*\Z",
     re.I,
 )
+_INTERVAL = re.compile(
+    r"\b(?:positions|rows|columns|frames|steps|tokens|slice|span|window|ranges?|interval)\s*\Z", re.I
+)
 # After one: `(query, key) pairs`.
 _OF_AXES = re.compile(
     r"\s+(?:pairs?|entr(?:y|ies)|elements?|ind(?:ex|ices)|coord\w*|combinations?|tuples?|planes?|dims?|dimensions|axes"
@@ -298,7 +301,8 @@ def _split(text: str, mark: str) -> list[str]:
 
 _AXIS = r"(?:[A-Za-z_][\w.]*'*|\d+)"
 _ARITHMETIC = rf"(?:{_AXIS}(?:\s*(?://|[*/+-])\s*{_AXIS})*)"
-_BY_X = re.compile(rf"(?<![\w.)*/-])({_ARITHMETIC}(?:(?:\s+[xX]\s+|\s*×\s*){_ARITHMETIC})+)(?![\w(*])")
+_FACTOR = rf"(?:{_ARITHMETIC}|\([^()]*\))"
+_BY_X = re.compile(rf"(?<![\w.)*/-])({_ARITHMETIC}(?:(?:\s+[xX]\s+|\s*×\s*){_FACTOR})+)(?![\w(*])")
 
 
 def _bare(text: str) -> Iterator[AxisList]:
@@ -378,7 +382,7 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
         if last >= 0 and one.start < last:
             role = "operand" if one.end <= first else "past"
             labels = ()
-        elif _PAST.search(before) or _OF_AXES.match(text[one.end :]):
+        elif _PAST.search(before) or _OF_AXES.match(text[one.end :]) or _is_interval(one, before):
             role = "past"
         elif last < 0 and len(found) > 1:
             role = _plain_role(text, found, index)
@@ -386,6 +390,12 @@ def _with_roles(text: str, found: list[AxisList]) -> Iterator[AxisList]:
             labels = told  # `mask is (B, T) or (B, 1, T)`
         joint = text[one.end : found[index + 1].start].strip() if role == "operand" and index + 1 < len(found) else ""
         yield replace(one, role=role, labels=labels, near=near[1] if near else "", is_placed=placed, joint=joint)
+
+
+def _is_interval(one: AxisList, before: str) -> bool:
+    """`the positions [start, start + n]`: from the first to the last, and no axes."""
+    shared = len(one.axes) == 2 and set(one.axes[0].names) & set(one.axes[1].names)
+    return bool(_INTERVAL.search(before)) and bool(shared or one.text.startswith("[0,"))
 
 
 def _turns(text: str, found: list[AxisList]) -> Iterator[tuple[int, int]]:

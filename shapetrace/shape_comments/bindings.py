@@ -22,6 +22,32 @@ def arguments_of(function: Function) -> list[ast.arg]:
     return [each for each in every if each is not None and each.arg not in ("self", "cls")]
 
 
+def returned_count(function: Function) -> int:
+    """How many values it returns: 1 unless every return has as many in a tuple; 0 where they differ."""
+    values: list[ast.expr | None] = []
+    inner: list[ast.AST] = list(function.body)
+    while inner:
+        node = inner.pop()
+        if isinstance(node, ast.Return):
+            values.append(node.value)
+        elif not isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            inner += ast.iter_child_nodes(node)
+    counts = {len(each.elts) if isinstance(each, ast.Tuple) else 1 for each in values}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def words_of(node: ast.AST) -> frozenset[str]:
+    """Every name, attribute, keyword and key of the code."""
+    found: set[str] = set()
+    for each in ast.walk(node):
+        found.update(
+            word
+            for word in (getattr(each, field, None) for field in ("id", "attr", "arg", "value"))
+            if isinstance(word, str) and word.isidentifier()
+        )
+    return frozenset(found)
+
+
 def bindings_of(function: Function, arguments: list[ast.arg]) -> Iterator[Binding]:
     for argument in arguments:
         yield Binding(argument.arg, argument.lineno, "", "argument")

@@ -11,8 +11,9 @@ from shapetrace.packages import package_of
 from shapetrace.recorder import recording
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.forwards import code_of
+from shapetrace.shape_comments.explaining import Probe
 from shapetrace.shape_comments.findings import ShapeComments
-from shapetrace.shape_comments.judging import Probe, judge
+from shapetrace.shape_comments.judging import judge
 from shapetrace.shape_comments.watching import Watcher, see_attributes
 from shapetrace.trace import Trace
 

@@ -66,6 +66,7 @@ class ClaimedFile:
     of_attribute: list[tuple[int, int, str, Claim]] = field(default_factory=list)  # first, last line of the class, name
     patterns: dict[int, tuple[Axis, ...]] = field(default_factory=dict)  # what an einops call says of its result
     bindings: dict[FunctionKey, list[Binding]] = field(default_factory=dict)
+    spoken: dict[FunctionKey, frozenset[str]] = field(default_factory=dict)  # the words of its code, or of its class's
     names: frozenset[str] = frozenset()  # every symbol of every claim
     globals: dict[str, int] = field(default_factory=dict)  # lines on which the file itself binds names
 

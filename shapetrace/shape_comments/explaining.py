@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from shapetrace.axes.arithmetic import Name, Operation
@@ -15,17 +16,33 @@ from shapetrace.trace import Shape
 _MOST_PERMUTED = 6
 
 
-def explain(
-    axes: Sequence[Axis], shape: Shape, places: Mapping[str, Known], batch: int | None = None
-) -> tuple[str, list[str] | None]:
-    """The reason, and the axes as they should be written, where that is certain.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The sizes that were chosen for this run: what only they decide, a literal cannot be wrong or right about."""
 
-    batch: the batch size that the model was run with, if it was chosen for this.
-    """
+    batch: int | None = None
+    posn: int | None = None
+
+    @property
+    def sizes(self) -> set[int]:
+        return {each for each in (self.batch, self.posn) if each is not None}
+
+    def decides(self, size: int) -> bool:
+        """Whether it is one of them, or `B * T`."""
+        return size in self.sizes or size == (self.batch or 0) * (self.posn or 0)
+
+
+_AS_GIVEN = Probe()
+
+
+def explain(
+    axes: Sequence[Axis], shape: Shape, places: Mapping[str, Known], probe: Probe = _AS_GIVEN
+) -> tuple[str, list[str] | None]:
+    """The reason, and the axes as they should be written, where that is certain."""
     sizes = {name: each.size for name, each in places.items()}
     wrong = mismatches(axes, shape, sizes)
     if wrong is None:
-        return _explain_rank(axes, shape, places, sizes, batch)
+        return _explain_rank(axes, shape, places, sizes, probe.batch)
     swapped = find_order(axes, shape, sizes)
     if swapped is not None and not (len(wrong) == 1 and _is_overdone(axes, shape, sizes)):
         moved = [index for index, axis in enumerate(swapped) if axis is not axes[index]]
@@ -40,7 +57,8 @@ def explain(
         sentences.append(
             _explain_axis(each, axes, shape, places) + (f", which is {others[0]}" if len(others) == 1 else "")
         )
-        replacement = str(each.size) if isinstance(each.axis.size, int) else others[0] if len(others) == 1 else None
+        is_literal = isinstance(each.axis.size, int) and not probe.decides(each.size)
+        replacement = str(each.size) if is_literal else others[0] if len(others) == 1 else None
         certain = certain and replacement is not None
         if replacement is not None and len(axes) == len(shape):
             written[each.index] = replacement
@@ -71,12 +89,14 @@ def find_order(axes: Sequence[Axis], shape: Shape, sizes: Mapping[str, int]) -> 
         return None
     if fits(axes, shape, sizes):
         return None
+    known = [axis for axis in axes if known_count([axis], sizes)]  # where none of those moved is, any order would fit
     for first, second in combinations(range(len(axes)), 2):
         order = list(axes)
         order[first], order[second] = order[second], order[first]
-        if axes[first].text != axes[second].text and fits(order, shape, sizes):
+        is_backed = axes[first] in known or axes[second] in known
+        if is_backed and axes[first].text != axes[second].text and fits(order, shape, sizes):
             return tuple(order)
-    orders = [order for order in permutations(axes) if fits(order, shape, sizes)]
+    orders = [order for order in permutations(axes) if fits(order, shape, sizes) and known]
     orders.sort(key=lambda order: sum(axis is not own for axis, own in zip(order, axes, strict=True)))
     return orders[0] if orders else None
 

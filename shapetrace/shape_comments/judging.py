@@ -11,7 +11,7 @@ from shapetrace.axes.arithmetic import Name
 from shapetrace.axes.grammar import Axis
 from shapetrace.axes.vocabulary import as_written, is_batch, strength_of
 from shapetrace.shape_comments.claims import Claim, ClaimedFile
-from shapetrace.shape_comments.explaining import distance, explain, find_order
+from shapetrace.shape_comments.explaining import Probe, distance, explain, find_order
 from shapetrace.shape_comments.findings import FALSE, NOT_REACHED, TRUE, UNDECIDED, Finding, Fix
 from shapetrace.shape_comments.fitting import align, bind, fits, known_count, mismatches, names_of
 from shapetrace.shape_comments.resolving import Resolution, count_elsewhere, resolve
@@ -30,18 +30,6 @@ class Judgement:
     value: Value = ("", ())
     reason: str = ""
     written: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The sizes that were chosen for this run: what only they decide, a literal cannot be wrong about."""
-
-    batch: int | None = None
-    posn: int | None = None
-
-    @property
-    def sizes(self) -> set[int]:
-        return {each for each in (self.batch, self.posn) if each is not None}
 
 
 def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -> tuple[list[Finding], list[str]]:
@@ -123,7 +111,7 @@ class _Court:
         places = self._resolution.places_for(sighting, independent=True)
         if fits(axes, wrong[1], {name: each.size for name, each in places.items()}):
             places = self._resolution.places_for(sighting)
-        reason, written = explain(axes, wrong[1], places, self._probe.batch)
+        reason, written = explain(axes, wrong[1], places, self._probe)
         return Judgement(FALSE, wrong, reason, tuple(written) if written else None)
 
     def _look_twice(self, sighting: Sighting, axes: tuple[Axis, ...], value: Value) -> Judgement:
@@ -155,7 +143,7 @@ class _Court:
                     )
                     for name, size in sizes.items()
                 }
-                reason, written = explain(axes, value[1], places, self._probe.batch)
+                reason, written = explain(axes, value[1], places, self._probe)
                 return Judgement(FALSE, value, reason, tuple(written) if written else None)
         return Judgement(TRUE, value)
 

@@ -53,6 +53,9 @@ def read_listed(folder: str = ".") -> list[Listed]:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("shapetrace", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ShapetraceError(f"`{path.name}` cannot be read: {error}", "mend it first") from None
+    unknown = next((key for key in table if key != "check"), None) if isinstance(table, dict) else None
+    if unknown is not None:
+        raise ShapetraceError(f"`tool.shapetrace` in {path.name} has no `{unknown}`", _EXAMPLE)
     entries = table.get("check", []) if isinstance(table, dict) else None
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ShapetraceError(f"`tool.shapetrace.check` in {path.name} is no list of tables", _EXAMPLE)

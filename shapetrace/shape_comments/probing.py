@@ -15,8 +15,8 @@ from shapetrace.inputs import Asked, Inputs
 from shapetrace.recorder.tensors import shape_of_parameter
 from shapetrace.running import prepare
 from shapetrace.shape_comments.checking import check_call
+from shapetrace.shape_comments.explaining import Probe
 from shapetrace.shape_comments.findings import ShapeComments
-from shapetrace.shape_comments.judging import Probe
 from shapetrace.shape_comments.watching import Watcher
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
@@ -62,9 +62,9 @@ def _attempts(model: nn.Module, inputs: Inputs, asked: Asked, seed: int, meta: b
     if tokens is None or asked.described:
         yield inputs, Probe()
         return
-    taken = sizes_of(model)
-    batch = next((each for each in _BATCHES if each not in taken), _BATCHES[0])
     is_open = asked.text is None and asked.ids is None
+    taken = sizes_of(model) | (set() if is_open else {len(tokens.ids)})
+    batch = next((each for each in _BATCHES if each not in taken), _BATCHES[0])
     lengths = [each for each in _POSITIONS if each not in taken and each != batch] if is_open else [len(tokens.ids)]
     tried = [*lengths[:1], *(each for each in (7, 5) if is_open and each != lengths[0])]
     for posn in tried:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from shapetrace.axes.docstrings import RETURNED, entries_in
 from shapetrace.axes.grammar import AxisList, axis_lists_in
 from shapetrace.recorder.access import Place, read_place
-from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of
+from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of, returned_count, words_of
 from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
 from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
 from shapetrace.shape_comments.statements import (
@@ -124,7 +124,7 @@ class _Reader:
         """The claims of a comment; before: the row above, of which it is the rest."""
         text = comment.text.lstrip("#! ").rstrip()
         prefix = f"{before} " if before else ""
-        said = [one for one in axis_lists_in(prefix + text) if one.start >= len(prefix)]
+        said = [self._without_phrase(one, text) for one in axis_lists_in(prefix + text) if one.start >= len(prefix)]
         offset = comment.column + len(comment.text) - len(comment.text.lstrip("#! ")) - len(prefix)
         operands = tuple(one for one in said if one.role == "operand")
         results = tuple(one for one in said if one.role == "result") if operands else ()
@@ -139,6 +139,11 @@ class _Reader:
             )
             for one in said
         ]
+
+    def _without_phrase(self, one: AxisList, text: str) -> AxisList:
+        """`Transpose for the dot product: (B, T)` tells of no `product`, unless there is a variable of that name."""
+        is_phrase = re.match(r"[A-Za-z-]+ (?:[\w-]+ )*?[\w-]+:", text) and not set(one.labels) & self._variables
+        return replace(one, labels=()) if is_phrase else one
 
     def _read_trailing(self, comment: _Comment) -> None:
         statement = self._innermost.get(comment.line)
@@ -356,6 +361,8 @@ class _Reader:
         key = key_of(function)
         arguments = arguments_of(function)
         self._file.bindings[key] = list(bindings_of(function, arguments))
+        around = [each for each in self._classes if each.lineno <= function.lineno <= (each.end_lineno or 0)]
+        self._file.spoken[key] = words_of(max(around, key=lambda each: each.lineno) if around else function)
         rows = [each.lineno for each in arguments]
         for argument in arguments:
             alone = rows.count(argument.lineno) == 1 and argument.lineno < function.body[0].lineno
@@ -420,19 +427,23 @@ class _Reader:
                     continue
                 row, column = self._place_of(one, entry.lines)
                 claims.append(Claim(self._file.path, row, column, "docstring", replace(one, role="choice")))
+            # `A tuple of (B, T, C) and (B, nh, T, T)`: where as many are returned, each is of its own.
+            is_each = 1 < len(claims) == returned_count(function) and not re.search(r"\bor\b|\|", entry.text)
             others = {id(each): tuple(other for other in claims if other is not each) for each in claims}
-            for claim in claims:
-                whole = replace(claim, others=others[id(claim)])
+            for index, claim in enumerate(claims):
+                whole = claim if is_each else replace(claim, others=others[id(claim)])
                 if entry.names == (RETURNED,):
-                    self._at_return(key, replace(whole, about=About(is_returned=True)))
+                    about = About(is_returned=True, item=index if is_each else None)
+                    self._at_return(key, replace(whole, about=about))
                 for name in entry.names if entry.names != (RETURNED,) else ():
                     self._at_entry(key, name, whole)
 
     def _place_of(self, one: AxisList, lines: list[tuple[int, str]]) -> tuple[int, int]:
-        for row, text in lines:
-            if one.text in text:
-                return row, self._rows[row - 1].find(one.text)
-        return lines[0][0], -1
+        """Each line is the end of its row; a list that goes over several has no column."""
+        before = "\n".join(text for _, text in lines)[: one.start].split("\n")
+        row, text = lines[len(before) - 1]
+        column = len(self._rows[row - 1]) - len(text) + len(before[-1])
+        return row, column if self._rows[row - 1].startswith(one.text, column) else -1
 
     # Annotations and patterns in code
 

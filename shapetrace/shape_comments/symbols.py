@@ -13,6 +13,8 @@ from shapetrace.shape_comments.claims import ClaimedFile, FunctionKey
 
 _CONFIGS = ("cfg", "config", "args", "hparams", "params", "model_args", "opt", "conf", "options", "hps")
 
+_WIDTH = re.compile(r"channels?|features?|dims?|queries|height|width")  # what layers have each their own of
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -35,7 +37,10 @@ class Symbols:
     owners: list[nn.Module]  # innermost first
 
     def find(self, name: str, line: int) -> Known | None:
-        """The integer of that name, nearest first: in the frame, in its module, in a config, in the file."""
+        """The integer of that name, nearest first: in the frame, in its module, in a config, in the file.
+
+        A width that a config holds is sure only for code that uses it: deep in a network `num_channels` is another.
+        """
         if "." in name:
             return self._path(name)
         if name in self.local:
@@ -45,7 +50,10 @@ class Symbols:
         for text, owner in self._holders():
             size = _size(_held(owner, name))
             if size is not None:
-                return Known(size, f"{text}.{name}", is_sure=not _is_short(name))
+                is_used = (
+                    "." not in text or not _WIDTH.search(name) or name in self.file.spoken.get(self.function, (name,))
+                )
+                return Known(size, f"{text}.{name}", is_sure=is_used and not _is_short(name))
         size = _size(self.globals.get(name))
         return None if size is None else Known(size, f"{name} of the file", is_sure=not _is_short(name))
 

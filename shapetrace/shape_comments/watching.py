@@ -118,7 +118,7 @@ class Watcher:
             item = claim.about.item
             if item is not None and isinstance(value, tuple | list):
                 returned = value[item] if item < len(value) else None
-                self._see(scope, frame, owners, claim, list(_tensors_in("out", returned))[:1])
+                self._see(scope, frame, owners, claim, list(_tensors_in(f"out.{item}", returned))[:1])
                 continue
             tensors = list(_tensors_in("out", value))
             which = self._before.get(id(frame), {}).get(id(claim), [])
