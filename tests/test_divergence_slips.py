@@ -254,8 +254,22 @@ SUMS = [
         "that, once more.",
     ),
 ]
+SUB_LAYERS = [
+    ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
+    ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
+    (
+        "self.mlp(self.ln2(middle))",
+        "self.mlp(self.mlp(self.ln2(middle)))",
+        "mlp_out",
+        "The MLP runs twice: what it returns goes through it once more.",
+    ),
+]
 CASES = [
     *WIRING,
+    *(
+        ("handwritten", (old, new), f"blocks.0.hook_{tensor}", "wrong-operand", detail)
+        for old, new, tensor, detail in SUB_LAYERS
+    ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
     *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
@@ -296,6 +310,15 @@ CASES = [
         "ReLU is applied to `attn_out` before it is added, which needs none.",
     ),
 ]
+
+
+def test_one_block_in_every_layer(tmp_path):
+    many = "[Block() for _ in range(SIZES.n_layers)]"
+    place, kind, detail = told(diff_after(tmp_path, "handwritten", (many, "[Block()] * SIZES.n_layers")))
+    assert (place, kind) == ("blocks.0.ln1.hook_out", "weights")
+    assert detail.startswith(
+        "`blocks.0.ln1.w` and `blocks.1.ln1.w` are one parameter, which cannot hold the reference's"
+    )
 
 
 @pytest.mark.parametrize(("base", "edit", "reference", "kind", "detail"), CASES, ids=lambda each: None)
