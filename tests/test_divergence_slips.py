@@ -254,6 +254,18 @@ SUMS = [
         "that, once more.",
     ),
 ]
+SEVERAL_AXES = [
+    (
+        ("mean = x.mean(-1, keepdim=True)", "mean = x.mean((-2, -1), keepdim=True)"),
+        "normalized",
+        "The mean is taken over positions too; LayerNorm takes each position alone.",
+    ),
+    (
+        ("x.var(-1, keepdim=True, unbiased=False)", "x.var(unbiased=False)"),
+        "scale",
+        "The variance is taken over positions and the batch too; LayerNorm takes each position alone.",
+    ),
+]
 SUB_LAYERS = [
     ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
     ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
@@ -266,12 +278,28 @@ SUB_LAYERS = [
 ]
 CASES = [
     *WIRING,
+    (
+        "fused",
+        ("self.ln_1 = nn.LayerNorm(", "self.ln_1 = nn.RMSNorm("),
+        "blocks.0.ln1.hook_out",
+        "normalisation",
+        "This is RMSNorm, and with an eps of 1.19e-07 where GPT-2 has 1e-05; LayerNorm takes the mean off first, and "
+        "adds `ln1.b`.",
+    ),
     *(
         ("handwritten", (old, new), f"blocks.0.hook_{tensor}", "wrong-operand", detail)
         for old, new, tensor, detail in SUB_LAYERS
     ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
+    *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "axis", detail) for edit, tensor, detail in SEVERAL_AXES),
+    (
+        "handwritten",
+        ("normed * self.w + self.b", "normed * self.b + self.w"),
+        "blocks.0.ln1.hook_out",
+        "wrong-operand",
+        "`ln1.w` and `ln1.b` stand in each other's place: it is x * w + b.",
+    ),
     *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
     (
         "fused",
