@@ -20,7 +20,7 @@ BASES = {
 }
 
 
-def diff_after(folder, base, *edits):
+def diff_after(folder, base, *edits, tokens=TOKENS):
     """The report on the base after these edits of its source, (old, new) each."""
     text, expression = BASES[base]
     for old, new in edits:
@@ -28,7 +28,7 @@ def diff_after(folder, base, *edits):
         text = text.replace(old, new)
     file = folder / "mine.py"
     file.write_text(text)
-    return shapetrace.diff(build_target(f"{file}:{expression}").model, TOKENS)
+    return shapetrace.diff(build_target(f"{file}:{expression}").model, tokens)
 
 
 def told(report):
@@ -146,6 +146,10 @@ ATTENTION = [
     (
         (HIDE, "scores = scores.masked_fill(future, 1e9)"),
         ("attn_scores", "mask", "Future cells hold 1e+09 instead of -inf, and so they still receive attention."),
+    ),
+    (
+        (HIDE, HIDE.replace("-math.inf", "math.inf")),
+        ("attn_scores", "mask", "Future cells hold inf instead of -inf: the softmax makes nan of their rows."),
     ),
 ]
 NORMS = [
@@ -280,6 +284,13 @@ CASES = [
     *WIRING,
     (
         "fused",
+        ("self.n_head = config.n_head", "self.n_head = 8"),
+        "blocks.0.attn.hook_attn_scores",
+        "permutation",
+        "Attention runs with 8 heads of 5 in place of 5 of 8.",
+    ),
+    (
+        "fused",
         ("self.ln_1 = nn.LayerNorm(", "self.ln_1 = nn.RMSNorm("),
         "blocks.0.ln1.hook_out",
         "normalisation",
@@ -338,6 +349,13 @@ CASES = [
         "ReLU is applied to `attn_out` before it is added, which needs none.",
     ),
 ]
+
+
+def test_values_without_their_pattern_are_no_attention_across_a_batch_of_one(tmp_path):
+    found = told(
+        diff_after(tmp_path, "handwritten", ('torch.einsum("bnqk,bknh->bqnh", pattern, v)', "v"), tokens=TOKENS[:1])
+    )
+    assert found == ("blocks.0.attn.hook_z", "wrong-operand", "Yours is `v` itself, where `z` belongs.")
 
 
 def test_one_block_in_every_layer(tmp_path):
