@@ -284,6 +284,11 @@ def test_transposed_scores_are_shown_as_they_lie(diff_of):
     assert "\nboth are before the mask and the division by sqrt(d_head) = 2.828\n" in screen_of(report)
 
 
+def test_a_module_that_runs_twice_is_told_at_the_call_that_is_wrong(diff_of):
+    place = place_of(diff_of("by hand", ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))")))
+    assert place == ("blocks.0.hook_attn_out", "blocks.0.mlp.out", "middle = x + self.mlp(self.ln1(x))")
+
+
 def test_an_attention_that_returns_its_pattern_first(diff_of):
     edits = [
         (

@@ -20,7 +20,7 @@ BASES = {
 }
 
 
-def diff_after(folder, base, *edits):
+def diff_after(folder, base, *edits, tokens=TOKENS):
     """The report on the base after these edits of its source, (old, new) each."""
     text, expression = BASES[base]
     for old, new in edits:
@@ -28,7 +28,7 @@ def diff_after(folder, base, *edits):
         text = text.replace(old, new)
     file = folder / "mine.py"
     file.write_text(text)
-    return shapetrace.diff(build_target(f"{file}:{expression}").model, TOKENS)
+    return shapetrace.diff(build_target(f"{file}:{expression}").model, tokens)
 
 
 def told(report):
@@ -147,6 +147,10 @@ ATTENTION = [
         (HIDE, "scores = scores.masked_fill(future, 1e9)"),
         ("attn_scores", "mask", "Future cells hold 1e+09 instead of -inf, and so they still receive attention."),
     ),
+    (
+        (HIDE, HIDE.replace("-math.inf", "math.inf")),
+        ("attn_scores", "mask", "Future cells hold inf instead of -inf: the softmax makes nan of their rows."),
+    ),
 ]
 NORMS = [
     (
@@ -254,10 +258,59 @@ SUMS = [
         "that, once more.",
     ),
 ]
+SEVERAL_AXES = [
+    (
+        ("mean = x.mean(-1, keepdim=True)", "mean = x.mean((-2, -1), keepdim=True)"),
+        "normalized",
+        "The mean is taken over positions too; LayerNorm takes each position alone.",
+    ),
+    (
+        ("x.var(-1, keepdim=True, unbiased=False)", "x.var(unbiased=False)"),
+        "scale",
+        "The variance is taken over positions and the batch too; LayerNorm takes each position alone.",
+    ),
+]
+SUB_LAYERS = [
+    ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
+    ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
+    (
+        "self.mlp(self.ln2(middle))",
+        "self.mlp(self.mlp(self.ln2(middle)))",
+        "mlp_out",
+        "The MLP runs twice: what it returns goes through it once more.",
+    ),
+]
 CASES = [
     *WIRING,
+    (
+        "fused",
+        ("self.n_head = config.n_head", "self.n_head = 8"),
+        "blocks.0.attn.hook_attn_scores",
+        "permutation",
+        "Attention runs with 8 heads of 5 in place of 5 of 8.",
+    ),
+    (
+        "fused",
+        ("self.ln_1 = nn.LayerNorm(", "self.ln_1 = nn.RMSNorm("),
+        "blocks.0.ln1.hook_out",
+        "normalisation",
+        "This is RMSNorm, and with an eps of 1.19e-07 where GPT-2 has 1e-05; LayerNorm takes the mean off first, and "
+        "adds `ln1.b`.",
+    ),
+    *(
+        ("handwritten", (old, new), f"blocks.0.hook_{tensor}", "wrong-operand", detail)
+        for old, new, tensor, detail in SUB_LAYERS
+    ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
+    *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "axis", detail) for edit, tensor, detail in SEVERAL_AXES),
+    (
+        "handwritten",
+        ("normed * self.w + self.b", "normed * self.b + self.w"),
+        "blocks.0.ln1.hook_out",
+        "wrong-operand",
+        "`ln1.w` and `ln1.b` stand in each other's place: it is x * w + b.",
+    ),
     *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
     (
         "fused",
@@ -296,6 +349,22 @@ CASES = [
         "ReLU is applied to `attn_out` before it is added, which needs none.",
     ),
 ]
+
+
+def test_values_without_their_pattern_are_no_attention_across_a_batch_of_one(tmp_path):
+    found = told(
+        diff_after(tmp_path, "handwritten", ('torch.einsum("bnqk,bknh->bqnh", pattern, v)', "v"), tokens=TOKENS[:1])
+    )
+    assert found == ("blocks.0.attn.hook_z", "wrong-operand", "Yours is `v` itself, where `z` belongs.")
+
+
+def test_one_block_in_every_layer(tmp_path):
+    many = "[Block() for _ in range(SIZES.n_layers)]"
+    place, kind, detail = told(diff_after(tmp_path, "handwritten", (many, "[Block()] * SIZES.n_layers")))
+    assert (place, kind) == ("blocks.0.ln1.hook_out", "weights")
+    assert detail.startswith(
+        "`blocks.0.ln1.w` and `blocks.1.ln1.w` are one parameter, which cannot hold the reference's"
+    )
 
 
 @pytest.mark.parametrize(("base", "edit", "reference", "kind", "detail"), CASES, ids=lambda each: None)

@@ -123,7 +123,8 @@ class _Search:
         for name in dict.fromkeys(each.name for each in self._seen.tensors if id(each.value) in right):
             groups.append([each for each in self._seen.tensors if each.name == name])
         for group in groups:
-            since = takewhile(lambda each: id(each.value) not in used and self._is_other(each, found), group[::-1])
+            once = [each for each in group if not self._seen.ran_again(each.module)]
+            since = takewhile(lambda each: id(each.value) not in used and self._is_other(each, found), once[::-1])
             wrong = [each for each in since if self._order[id(each)] > self.first_index(found)]
             others += [(True, self._order[id(each)], each) for each in wrong[-1:]]
         if not others:

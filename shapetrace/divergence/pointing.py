@@ -63,7 +63,7 @@ class Pointer:
         if not innocent:
             return replace(pointed, seen=seen)
         outermost = min(innocent, key=len)
-        given = self._run.inputs[outermost]
+        given = self._run.given_before(seen, outermost)
         name = self._places.given_to(outermost)
         if verdict.explanation is None and name and id(given.value) not in self._matches:
             each = self._aligned[name]
