@@ -178,6 +178,20 @@ def test_weights_of_another_forge_say_what_to_set(other, tmp_path):
         build_target("forge-small", (*SETTINGS, other), str(tmp_path / "x.safetensors"))
 
 
+@pytest.mark.parametrize(
+    ("layout", "option", "key"),
+    [
+        ("Hugging Face", "positions=sinusoidal", "transformer.wpe.weight"),
+        ("TransformerLens", "positions=sinusoidal", "pos_embed.W_pos"),
+        ("nanoGPT", "use_bias=false", "transformer.h.0.attn.c_attn.bias"),
+    ],
+)
+def test_what_a_forge_has_no_place_for_is_told_under_the_names_of_the_file(layout, option, key, tmp_path):
+    save_file(convert(tied_state(), layout), tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match=rf"unexpected: .*`{re.escape(key)}`"):
+        build_target("forge-small", (*SETTINGS, option), str(tmp_path / "x.safetensors"))
+
+
 def test_weights_of_no_forge_say_what_the_names_are(tmp_path):
     save_file({"conv.weight": torch.ones(2, 3)}, tmp_path / "x.safetensors")
     with pytest.raises(

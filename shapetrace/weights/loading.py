@@ -107,7 +107,11 @@ def _in_layout_of(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tenso
         used.add("unembed.W_U")
     if not spare["unembed.b_U"].any():
         used.add("unembed.b_U")
-    return packed | {name: tensor for name, tensor in spare.items() if name not in used}
+    left = {name: tensor for name, tensor in spare.items() if name not in used}
+    slots = {name: theirs.slot_of(name) for name in left}
+    # It is told under the names of the file, where they are none of the model, whose shapes are others.
+    own = {name: slot.key for name, slot in slots.items() if slot and slot.key not in parameters}
+    return packed | {own.get(name, name): tensor for name, tensor in left.items()}
 
 
 def _check_tied(ours: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: str) -> None:
