@@ -315,6 +315,21 @@ def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
     ]
 
 
+def test_arithmetic_says_as_much_of_a_name_as_the_name_alone(check):
+    source = """
+        class Net(nn.Module):
+            def forward(self, x):
+                x = x + 1  # (B, n + 1, d)
+                y = x * 2  # (B, n + 1, d)
+                z = x - y  # (B, n + 1, n)
+                return z
+    """
+    assert check(source, torch.zeros(3, 5, 8)) == [
+        "net.py:8: z: comment says (B, n + 1, n), is (3, 5, 8): n is 4 (line 6) but axis 2 here is 8, which is d",
+        "3 shape comments: 2 true, 1 false, 0 not reached",
+    ]
+
+
 @pytest.mark.parametrize(
     ("use", "said"),
     [
