@@ -53,6 +53,7 @@ def read(comment):
         ("input of size (batch, time-step, channels)", ["(batch, time-step, channels)"]),
         ("B H/2 W/2 4*C", ["B H/2 W/2 4*C"]),
         ("nW*B, window_size, window_size, C", ["nW*B, window_size, window_size, C"]),
+        ("-> B*nh, hd, H, W", ["B*nh, hd, H, W"]),
         ("heads together: b x lq x (n*dv)", ["b x lq x (n*dv)"]),
         ("(1, 7, 64) | (1, 7, 256)", [("(1, 7, 64)", "choice"), ("(1, 7, 256)", "choice")]),
         ("torch.Size([2, 3])", ["[2, 3]"]),
@@ -340,6 +341,46 @@ def test_a_sentence_before_a_list_tells_of_the_statement_below(check):
     ]
     assert check(source.format("b x lq x n x dv"), torch.zeros(3, 5, 8)) == [
         "net.py:10: q: comment says b x lq x n x dv, is (3, 2, 5, 4): axes 1 and 2 are swapped",
+        "3 shape comments: 2 true, 1 false, 0 not reached",
+    ]
+
+
+def test_steps_of_one_statement_on_rows_of_their_own(check):
+    source = """
+        class Net(nn.Module):
+            def forward(self, x):
+                B, L, nh, hd = x.shape
+                # B, L, nh, hd
+                # -> B, L, nh*hd
+                # -> {}
+                # -> B*nh, hd, L
+                y = (
+                    x.flatten(2)
+                    .transpose(1, 2)
+                    .reshape(B * nh, hd, L)
+                )
+                q, k, v = y.unbind(0)[:3]  # -> q, k, v
+                return y
+    """
+    assert check(source.format("B, nh*hd, L"), torch.zeros(3, 5, 2, 7)) == [
+        "4 shape comments: 4 true, 0 false, 0 not reached"
+    ]
+    assert check(source.format("B, L, L"), torch.zeros(3, 5, 2, 7))[-1] == (
+        "4 shape comments: 3 true, 1 false, 0 not reached"
+    )
+
+
+def test_arithmetic_says_as_much_of_a_name_as_the_name_alone(check):
+    source = """
+        class Net(nn.Module):
+            def forward(self, x):
+                x = x + 1  # (B, n + 1, d)
+                y = x * 2  # (B, n + 1, d)
+                z = x - y  # (B, n + 1, n)
+                return z
+    """
+    assert check(source, torch.zeros(3, 5, 8)) == [
+        "net.py:8: z: comment says (B, n + 1, n), is (3, 5, 8): n is 4 (line 6) but axis 2 here is 8, which is d",
         "3 shape comments: 2 true, 1 false, 0 not reached",
     ]
 

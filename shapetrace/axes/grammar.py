@@ -349,6 +349,8 @@ def _beside_arrows(text: str) -> list[AxisList]:
     lists = []
     for first, last in zip(cuts[::2], cuts[1::2], strict=True):
         segment = text[first:last]
+        if first == 0 and not segment.strip():
+            continue  # what comes before the arrow is on the row above
         begin = max((segment.rfind(mark) + 1 for mark in (":", ";")), default=0) if first == 0 else 0
         end = min([len(segment), *(segment.find(mark) for mark in (";", "#") if mark in segment)])
         one = _bare_list(segment[begin:end], first + begin)

@@ -78,8 +78,9 @@ def _votes(sightings: Iterable[Sighting], sizes: Mapping[str, int]) -> dict[str,
         for _, shape in sighting.values[:1]:
             told: dict[str, int] = {}
             for axis, index in align(sighting.claim.said.axes, shape) or ():
-                if isinstance(axis.size, Name) and axis.size.name not in sizes and shape[index] >= 0:
-                    told.setdefault(axis.size.name, shape[index])
+                solved = solve(axis.size, shape[index], sizes) if axis.size is not None and shape[index] >= 0 else None
+                if solved:  # `n + 1` says as much of n as `n` does
+                    told.setdefault(*solved)
             for name, size in told.items():
                 seen[name, sighting.claim].append(size)
         for name, size in sighting.local.items():
@@ -123,19 +124,20 @@ class _Election:
         trusted = {size: [each for each in claims if each not in self._wrong] for size, claims in every.items()}
         return {size: claims for size, claims in trusted.items() if claims} or dict(every)
 
-    def _rank(self, name: str, size: int) -> tuple[int, int, bool, int, int]:
-        """The size that most lines say; of equals what other functions say, then one that has no other name."""
+    def _rank(self, name: str, size: int) -> tuple[int, bool, int, bool, int, int]:
+        """The size that most lines say; of equals one without arithmetic, then what other functions say."""
         claims = self._candidates(name)[size]
         leads = is_batch(name) and any(each.said.axes[0].names == (name,) for each in claims)
         lines = {each.line for each in claims}
         elsewhere = self._elsewhere.get(name, Counter())[size]
-        return len(lines), elsewhere, leads, -len(self._called[size] - {name}), -min(lines)
+        is_plain = any(axis.size == Name(name) for each in claims for axis in each.said.axes)
+        return len(lines), is_plain, elsewhere, leads, -len(self._called[size] - {name}), -min(lines)
 
     def _margin(self, name: str) -> tuple[int, ...]:
         """How far the first is before the second."""
         ranks = sorted((self._rank(name, size) for size in self._candidates(name)), reverse=True)
-        second = ranks[1] if len(ranks) > 1 else (0, 0, False, -9, 0)
-        return tuple(int(one) - int(other) for one, other in zip(ranks[0], second, strict=True))[:4]
+        second = ranks[1] if len(ranks) > 1 else (0, False, 0, False, -9, 0)
+        return tuple(int(one) - int(other) for one, other in zip(ranks[0], second, strict=True))[:5]
 
 
 def _solve_rest(sightings: Iterable[Sighting], resolution: Resolution) -> None:
