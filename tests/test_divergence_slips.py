@@ -39,6 +39,20 @@ def told(report):
 BLOCK = "        x = x + self.attn(self.ln_1(x))\n        return x + self.mlp(self.ln_2(x))"
 WIRING = [
     (
+        "handwritten",
+        ("self.ln_final(stream)", "self.ln_final(self.embed(tokens))"),
+        "ln_final.hook_scale",
+        "wrong-operand",
+        "`ln_final` is computed from `embed` instead of `resid_post`.",
+    ),
+    (
+        "fused",
+        ("self.transformer.ln_f(x)", "self.transformer.ln_f(x + self.transformer.wte(idx))"),
+        "ln_final.hook_out",
+        "extra-term",
+        "`embed` is added, and is no term of `resid_post`: `resid_pre` of block 0 holds it already.",
+    ),
+    (
         "fused",
         (BLOCK, "        return x + self.attn(self.ln_1(x)) + self.mlp(self.ln_2(x))"),
         "blocks.0.ln2.hook_out",
