@@ -284,6 +284,10 @@ SEVERAL_AXES = [
         "The variance is taken over positions and the batch too; LayerNorm takes each position alone.",
     ),
 ]
+TABLES = [
+    "torch.stack([angles.sin(), angles.cos()], -1).flatten(1)",
+    "torch.cat([angles.sin(), angles.cos()], -1)",
+]
 SUB_LAYERS = [
     ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
     ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
@@ -317,6 +321,20 @@ CASES = [
     ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
+    *(
+        (
+            "handwritten",
+            (
+                "return self.W_pos[: tokens.shape[1]]",
+                "angles = torch.arange(tokens.shape[1])[:, None] / 10000 ** (torch.arange(0, 40, 2) / 40)\n"
+                f"        return {table}",
+            ),
+            "hook_pos_embed",
+            "wrong-operand",
+            "Positions are sines and cosines, as in the first transformer; GPT-2 has a table that is learned, `W_pos`.",
+        )
+        for table in TABLES
+    ),
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "axis", detail) for edit, tensor, detail in SEVERAL_AXES),
     (
         "handwritten",
