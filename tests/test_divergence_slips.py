@@ -390,6 +390,26 @@ def test_values_without_their_pattern_are_no_attention_across_a_batch_of_one(tmp
     assert found == ("blocks.0.attn.hook_z", "wrong-operand", "Yours is `v` itself, where `z` belongs.")
 
 
+def test_logits_that_are_not_returned(tmp_path):
+    found = told(diff_after(tmp_path, "handwritten", ("return self.unembed", "self.unembed")))
+    assert found == (
+        "unembed.hook_out",
+        "unknown",
+        "Your model returns no tensor: let its `forward` return the logits.",
+    )
+
+
+def test_a_model_that_raises_is_told_where(tmp_path):
+    with pytest.raises(shapetrace.ShapetraceError) as caught:
+        diff_after(tmp_path, "handwritten", ("return self.W_E[tokens]", "return self.W_E[tokens].nothing"))
+    file = tmp_path / "mine.py"
+    line = 1 + file.read_text().partition(".nothing")[0].count("\n")
+    message, _, where = str(caught.value).partition("\n")
+    assert message == "the model raised AttributeError: 'Tensor' object has no attribute 'nothing'"
+    assert where.startswith("  in embed at ")
+    assert f"mine.py:{line}" in where
+
+
 def test_one_block_in_every_layer(tmp_path):
     many = "[Block() for _ in range(SIZES.n_layers)]"
     place, kind, detail = told(diff_after(tmp_path, "handwritten", (many, "[Block()] * SIZES.n_layers")))
