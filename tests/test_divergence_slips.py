@@ -39,6 +39,20 @@ def told(report):
 BLOCK = "        x = x + self.attn(self.ln_1(x))\n        return x + self.mlp(self.ln_2(x))"
 WIRING = [
     (
+        "handwritten",
+        ("self.ln_final(stream)", "self.ln_final(self.embed(tokens))"),
+        "ln_final.hook_scale",
+        "wrong-operand",
+        "`ln_final` is computed from `embed` instead of `resid_post`.",
+    ),
+    (
+        "fused",
+        ("self.transformer.ln_f(x)", "self.transformer.ln_f(x + self.transformer.wte(idx))"),
+        "ln_final.hook_out",
+        "extra-term",
+        "`embed` is added, and is no term of `resid_post`: `resid_pre` of block 0 holds it already.",
+    ),
+    (
         "fused",
         (BLOCK, "        return x + self.attn(self.ln_1(x)) + self.mlp(self.ln_2(x))"),
         "blocks.0.ln2.hook_out",
@@ -270,6 +284,10 @@ SEVERAL_AXES = [
         "The variance is taken over positions and the batch too; LayerNorm takes each position alone.",
     ),
 ]
+TABLES = [
+    "torch.stack([angles.sin(), angles.cos()], -1).flatten(1)",
+    "torch.cat([angles.sin(), angles.cos()], -1)",
+]
 SUB_LAYERS = [
     ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
     ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
@@ -303,6 +321,20 @@ CASES = [
     ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
+    *(
+        (
+            "handwritten",
+            (
+                "return self.W_pos[: tokens.shape[1]]",
+                "angles = torch.arange(tokens.shape[1])[:, None] / 10000 ** (torch.arange(0, 40, 2) / 40)\n"
+                f"        return {table}",
+            ),
+            "hook_pos_embed",
+            "wrong-operand",
+            "Positions are sines and cosines, as in the first transformer; GPT-2 has a table that is learned, `W_pos`.",
+        )
+        for table in TABLES
+    ),
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "axis", detail) for edit, tensor, detail in SEVERAL_AXES),
     (
         "handwritten",
@@ -356,6 +388,26 @@ def test_values_without_their_pattern_are_no_attention_across_a_batch_of_one(tmp
         diff_after(tmp_path, "handwritten", ('torch.einsum("bnqk,bknh->bqnh", pattern, v)', "v"), tokens=TOKENS[:1])
     )
     assert found == ("blocks.0.attn.hook_z", "wrong-operand", "Yours is `v` itself, where `z` belongs.")
+
+
+def test_logits_that_are_not_returned(tmp_path):
+    found = told(diff_after(tmp_path, "handwritten", ("return self.unembed", "self.unembed")))
+    assert found == (
+        "unembed.hook_out",
+        "unknown",
+        "Your model returns no tensor: let its `forward` return the logits.",
+    )
+
+
+def test_a_model_that_raises_is_told_where(tmp_path):
+    with pytest.raises(shapetrace.ShapetraceError) as caught:
+        diff_after(tmp_path, "handwritten", ("return self.W_E[tokens]", "return self.W_E[tokens].nothing"))
+    file = tmp_path / "mine.py"
+    line = 1 + file.read_text().partition(".nothing")[0].count("\n")
+    message, _, where = str(caught.value).partition("\n")
+    assert message == "the model raised AttributeError: 'Tensor' object has no attribute 'nothing'"
+    assert where.startswith("  in embed at ")
+    assert f"mine.py:{line}" in where
 
 
 def test_one_block_in_every_layer(tmp_path):

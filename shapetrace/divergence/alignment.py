@@ -75,6 +75,8 @@ def align(
         before = max((since[read] for read in each.definition.reads() if read in since), default=-1)
         if each.state == MATCHED:
             aligned[name] = search.note_rebinding(each, ends[name], {*matches})
+        elif name == last and output is None:
+            aligned[name] = each  # logits that are made and not returned are none
         else:
             aligned[name] = search.note_candidates(each, ends[name], matches, placed, before)
         since[name] = max(before, search.first_index(each))
