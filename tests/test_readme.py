@@ -67,6 +67,6 @@ def test_every_command_is_in_the_readme(command):
 def test_two_commands_set_everything_up():
     run, test = blocks("sh")
     assert run.endswith('shapetrace run "The cat sat on the mat"\n')
-    assert test.endswith(".venv/bin/pytest\n")
+    assert test.endswith(".venv/bin/pytest -n auto\n")
     assert "-c constraints.txt" in run
     assert "-c constraints.txt" in test
