@@ -122,11 +122,6 @@ def _as_layers(seen: list[_Found]) -> Iterator[tuple[str, list[_Found]]]:
     return ((path, each) for (path, _), each in layers.items())
 
 
-def _related(one: str, other: str) -> bool:
-    """Whether one of the two modules is the other, or inside it."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.") or not one or not other
-
-
 @torch.no_grad()
 def as_heads(tensor: Tensor, positions: int) -> Tensor | None:
     """A copy as (head, query, key) where the tensor is an attention pattern, else None; positions: of the text."""

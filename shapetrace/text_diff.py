@@ -15,6 +15,7 @@ from shapetrace.divergence.observation import observe
 from shapetrace.divergence.recorded import record_reference
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.pattern_search import as_heads
 from shapetrace.reference import build_reference
 from shapetrace.report import Report
 from shapetrace.target import Target
@@ -22,7 +23,6 @@ from shapetrace.tokens import Tokenizer, load_gpt2
 from shapetrace.trace import InputRecord, Trace
 from shapetrace.weights.seeded import WithoutInitialising
 
-_PATTERNS = ("attn_pattern", "pattern")
 Pattern = tuple[tuple[float, ...], ...]
 
 
@@ -101,7 +101,11 @@ def _diff(model: nn.Module, given: InputRecord, wanted: Wanted, **how: Any) -> T
     if not wanted.inside:
         return TextDiff(report)
     seen = observe(model, tokens)
-    patterns = {each.module: _heads(each.value) for each in seen.tensors if each.record.name in _PATTERNS}
+    patterns = {
+        each.module: _to_plain(heads)
+        for each in seen.tensors
+        if each.record.role == "local" and (heads := as_heads(each.value, len(given.ids))) is not None
+    }
     return TextDiff(report, seen.trace, patterns)
 
 
@@ -111,13 +115,16 @@ def pattern_of(result: TextDiff, module: str, head: int | None) -> Pattern | Non
     if heads is None and head is None:
         return None
     if heads is None:
-        raise ShapetraceError(f"{module} has no attention pattern, and so no heads", "give an attention module")
+        raise ShapetraceError(
+            f"{module} has no attention pattern, and so no heads",
+            "give an attention module that binds its pattern to a name: fused attention makes none",
+        )
     head = head or 0
     if not 0 <= head < len(heads):
         raise ShapetraceError(f"{module} has {len(heads)} heads, 0 to {len(heads) - 1}, and no head {head}")
     return heads[head]
 
 
-def _heads(pattern: Tensor) -> tuple[Pattern, ...]:
-    """(1, n_heads, posn_Q, posn_K) -> nested tuples."""
-    return tuple(tuple(tuple(row) for row in head) for head in pattern[0].tolist())
+def _to_plain(heads: Tensor) -> tuple[Pattern, ...]:
+    """(head, query, key) -> nested tuples."""
+    return tuple(tuple(tuple(row) for row in head) for head in heads.tolist())

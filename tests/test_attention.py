@@ -344,9 +344,9 @@ def test_one_head_of_a_longer_text_in_shades():
 
         head 0 attention pattern: each
         row asks, and reads the
-        columns; · under 0.05  ░ 0.05
-        ▒ 0.2  ▓ 0.4  █ 0.7 and more;
-        blank: 0
+        columns
+        · under 0.05  ░ 0.05  ▒ 0.2  ▓
+        0.4  █ 0.7 and more; blank: 0
                 0
         0 <BOS> ██
         1 The   ▓▓▓▓

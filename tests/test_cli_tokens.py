@@ -163,6 +163,17 @@ def test_a_tokenizer_is_learned_kept_and_used(tmp_path, monkeypatch):
     )
 
 
+def test_bytes_alone_are_a_tokenizer_too(tmp_path):
+    (tmp_path / "book.txt").write_text("ab ab\n", encoding="utf-8")
+    folder = tmp_path / "book"
+    assert run("--train", tmp_path / "book.txt", "--vocab-size", 257, "--save", folder).stdout == screen("""
+        the tokenizer in book  257 ids
+
+        6 bytes of text are 6 tokens: 1.00 bytes a token
+        decoded, they are the text again, to the byte
+    """)
+
+
 def test_the_ends_of_lines_are_learned_as_they_are(tmp_path):
     (tmp_path / "dos.txt").write_bytes(b"a\r\nb\r\n" * 5)
     plain = json.loads(
@@ -174,7 +185,7 @@ def test_the_ends_of_lines_are_learned_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([""], "error: the text is empty\n\nhint: give some words, such as `shapetrace tokens"),
+        ([""], 'error: the text is empty\n\nhint: give some words, such as "The cat sat on the mat"\n'),
         (["caf\udce9"], "error: the text is not valid UTF-8"),
         (
             ["--decode", "50257"],

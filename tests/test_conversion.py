@@ -171,6 +171,35 @@ def test_a_variant_reads_a_file_of_its_own(tmp_path):
     assert torch.equal(model(TOKENS)[0], donor.model(TOKENS)[0])
 
 
+@pytest.mark.parametrize("other", ["n_layers=3", "d_vocab=30", "activation=swiglu", "use_bias=false"])
+def test_weights_of_another_forge_say_what_to_set(other, tmp_path):
+    save_file(convert(tied_state(), "forge"), tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match="say with `--set` what the weights were made with, such as `--set n_layers"):
+        build_target("forge-small", (*SETTINGS, other), str(tmp_path / "x.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("layout", "option", "key"),
+    [
+        ("Hugging Face", "positions=sinusoidal", "transformer.wpe.weight"),
+        ("TransformerLens", "positions=sinusoidal", "pos_embed.W_pos"),
+        ("nanoGPT", "use_bias=false", "transformer.h.0.attn.c_attn.bias"),
+    ],
+)
+def test_what_a_forge_has_no_place_for_is_told_under_the_names_of_the_file(layout, option, key, tmp_path):
+    save_file(convert(tied_state(), layout), tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match=rf"unexpected: .*`{re.escape(key)}`"):
+        build_target("forge-small", (*SETTINGS, option), str(tmp_path / "x.safetensors"))
+
+
+def test_weights_of_no_forge_say_what_the_names_are(tmp_path):
+    save_file({"conv.weight": torch.ones(2, 3)}, tmp_path / "x.safetensors")
+    with pytest.raises(
+        WeightsError, match=r"a file has the forge's names \(token_embedding.weight\), or GPT-2's weights"
+    ):
+        build_target("forge-small", SETTINGS, str(tmp_path / "x.safetensors"))
+
+
 def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
     save_file(convert(seeded_state(SIZES, 0) | {"unembed.b_U": torch.zeros(31)}, "nanoGPT"), tmp_path / "x.safetensors")
     message = "`token_embedding.weight` and `lm_head.weight` are one tensor in the model, and two in x.safetensors"
@@ -195,6 +224,12 @@ def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
             "Hugging Face's layout has no place for `layers.0.mlp.mlp_gate_proj.weight`",
         ),
         (
+            {name: tensor for name, tensor in tied_state().items() if name != "blocks.1.attn.W_K"},
+            "forge",
+            "`layers.1.attn.qkv_proj.weight` is made of `blocks.1.attn.W_Q`, `blocks.1.attn.W_K`, `blocks.1.attn.W_V`, "
+            "and there is no `blocks.1.attn.W_K`",
+        ),
+        (
             {**convert(tied_state(), "forge"), "layers.0.attn.qkv_proj.weight": torch.ones(61, 20)},
             "nanogpt",
             "`layers.0.attn.qkv_proj.weight` has shape (61, 20), which does not hold q, k and v",
@@ -204,6 +239,12 @@ def test_a_head_of_its_own_does_not_fit_a_tied_one(tmp_path):
 def test_what_cannot_be_converted(state, to, message):
     with pytest.raises(WeightsError, match=re.escape(message)):
         convert(state, to)
+
+
+@pytest.mark.parametrize("n_heads", [0, -1, "4", 4.0])
+def test_what_is_no_number_of_heads(n_heads):
+    with pytest.raises(WeightsError, match=re.escape(f"n_heads is {n_heads!r}, which is no number of heads")):
+        convert(convert(tied_state(), "forge"), "TransformerLens", n_heads)
 
 
 def test_every_layout_has_a_place_for_every_tensor():

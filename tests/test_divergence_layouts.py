@@ -230,6 +230,16 @@ def test_a_weights_map_is_asked_for_where_no_layout_fits():
         ({"tik": "embed.W_E"}, "the weights map names `tik`, which the model has not", "did you mean `tok`"),
         ({"tok": "embed.W_e"}, "the weights map gives `tok` `embed.W_e`", "did you mean `embed.W_E`"),
         ({"tok": {"transpose": True}}, "the weights map gives `tok` no name", "write `key: name`"),
+        (
+            {"tok": {"name": "embed.W_E", "transposed": True}},
+            "the weights map gives `tok` a `transposed`, which means nothing",
+            "did you mean `transpose`?",
+        ),
+        (
+            {"tok": {"name": "embed.W_E", "transpose": "yes"}},
+            "the weights map gives `tok` a `transpose` of 'yes'",
+            "it is true or false",
+        ),
         ("/nowhere/map.yaml", "the weights map `/nowhere/map.yaml` cannot be read", ""),
     ],
 )

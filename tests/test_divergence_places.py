@@ -226,6 +226,16 @@ def test_what_is_done_to_a_projection_in_its_own_line(diff_of):
     assert place_of(report) == ("blocks.0.attn.hook_v", "trf_blocks.0.att.values", twice)
 
 
+def test_what_a_block_is_given_has_the_blocks_name_for_it(diff_of):
+    loop = "for block in self.blocks:\n            stream = block(stream)"
+    place = place_of(
+        diff_of(
+            "by hand", (loop, "first = stream\n        for block in self.blocks:\n            stream = block(first)")
+        )
+    )
+    assert place == ("blocks.1.hook_resid_pre", "blocks.1.x", "stream = block(first)")
+
+
 def test_layers_in_another_order_are_told_at_the_first_that_is_out_of_turn(diff_of):
     attn, mlp = "        x = x + self.attn(self.ln_1(x))\n", "        x = x + self.mlp(self.ln_2(x))\n"
     report = diff_of("nanoGPT", (attn + mlp, mlp + attn))
@@ -282,6 +292,32 @@ def test_transposed_scores_are_shown_as_they_lie(diff_of):
     report = diff_of("textbook", SCORES[0][0])
     assert not report.first_divergence.row.difference.ok
     assert "\nboth are before the mask and the division by sqrt(d_head) = 2.828\n" in screen_of(report)
+
+
+def test_a_stream_that_is_changed_before_the_last_norm_is_told_where_it_is_changed(diff_of):
+    place = place_of(
+        diff_of("nanoGPT", ("x = self.transformer.ln_f(x)", "x = x.relu()\n        x = self.transformer.ln_f(x)"))
+    )
+    assert place == ("ln_final.hook_out", "transformer.ln_f.out", "x = x.relu()")
+    place = place_of(
+        diff_of(
+            "nanoGPT", ("x = self.transformer.ln_f(x)", "x = x + x.sin().cos()\n        x = self.transformer.ln_f(x)")
+        )
+    )
+    assert place == ("blocks.1.hook_resid_post", "x", "x = x + x.sin().cos()")
+
+
+def test_an_extra_norm_of_the_embeddings_is_told_where_it_is_made(diff_of):
+    total, norm = "self.transformer.wte(idx) + self.transformer.wpe", "self.transformer.h[0].ln_1"
+    source = (FOLDER / "other_layouts.py").read_text()
+    line = next(each for each in source.splitlines() if f"x = {total}" in each).strip()
+    wrong = f"x = {norm}({line.removeprefix('x = ')})"
+    assert place_of(diff_of("nanoGPT", (line, wrong))) == ("blocks.0.hook_resid_pre", "x", wrong)
+
+
+def test_a_module_that_runs_twice_is_told_at_the_call_that_is_wrong(diff_of):
+    place = place_of(diff_of("by hand", ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))")))
+    assert place == ("blocks.0.hook_attn_out", "blocks.0.mlp.out", "middle = x + self.mlp(self.ln1(x))")
 
 
 def test_an_attention_that_returns_its_pattern_first(diff_of):

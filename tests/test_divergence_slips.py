@@ -20,7 +20,7 @@ BASES = {
 }
 
 
-def diff_after(folder, base, *edits):
+def diff_after(folder, base, *edits, tokens=TOKENS):
     """The report on the base after these edits of its source, (old, new) each."""
     text, expression = BASES[base]
     for old, new in edits:
@@ -28,7 +28,7 @@ def diff_after(folder, base, *edits):
         text = text.replace(old, new)
     file = folder / "mine.py"
     file.write_text(text)
-    return shapetrace.diff(build_target(f"{file}:{expression}").model, TOKENS)
+    return shapetrace.diff(build_target(f"{file}:{expression}").model, tokens)
 
 
 def told(report):
@@ -38,6 +38,20 @@ def told(report):
 
 BLOCK = "        x = x + self.attn(self.ln_1(x))\n        return x + self.mlp(self.ln_2(x))"
 WIRING = [
+    (
+        "handwritten",
+        ("self.ln_final(stream)", "self.ln_final(self.embed(tokens))"),
+        "ln_final.hook_scale",
+        "wrong-operand",
+        "`ln_final` is computed from `embed` instead of `resid_post`.",
+    ),
+    (
+        "fused",
+        ("self.transformer.ln_f(x)", "self.transformer.ln_f(x + self.transformer.wte(idx))"),
+        "ln_final.hook_out",
+        "extra-term",
+        "`embed` is added, and is no term of `resid_post`: `resid_pre` of block 0 holds it already.",
+    ),
     (
         "fused",
         (BLOCK, "        return x + self.attn(self.ln_1(x)) + self.mlp(self.ln_2(x))"),
@@ -147,6 +161,10 @@ ATTENTION = [
         (HIDE, "scores = scores.masked_fill(future, 1e9)"),
         ("attn_scores", "mask", "Future cells hold 1e+09 instead of -inf, and so they still receive attention."),
     ),
+    (
+        (HIDE, HIDE.replace("-math.inf", "math.inf")),
+        ("attn_scores", "mask", "Future cells hold inf instead of -inf: the softmax makes nan of their rows."),
+    ),
 ]
 NORMS = [
     (
@@ -254,10 +272,77 @@ SUMS = [
         "that, once more.",
     ),
 ]
+SEVERAL_AXES = [
+    (
+        ("mean = x.mean(-1, keepdim=True)", "mean = x.mean((-2, -1), keepdim=True)"),
+        "normalized",
+        "The mean is taken over positions too; LayerNorm takes each position alone.",
+    ),
+    (
+        ("x.var(-1, keepdim=True, unbiased=False)", "x.var(unbiased=False)"),
+        "scale",
+        "The variance is taken over positions and the batch too; LayerNorm takes each position alone.",
+    ),
+]
+TABLES = [
+    "torch.stack([angles.sin(), angles.cos()], -1).flatten(1)",
+    "torch.cat([angles.sin(), angles.cos()], -1)",
+]
+SUB_LAYERS = [
+    ("self.mlp(self.ln2(middle))", "self.attn(self.ln2(middle))", "mlp_out", "Attention runs in place of the MLP."),
+    ("self.attn(self.ln1(x))", "self.mlp(self.ln1(x))", "attn_out", "The MLP runs in place of attention."),
+    (
+        "self.mlp(self.ln2(middle))",
+        "self.mlp(self.mlp(self.ln2(middle)))",
+        "mlp_out",
+        "The MLP runs twice: what it returns goes through it once more.",
+    ),
+]
 CASES = [
     *WIRING,
+    (
+        "fused",
+        ("self.n_head = config.n_head", "self.n_head = 8"),
+        "blocks.0.attn.hook_attn_scores",
+        "permutation",
+        "Attention runs with 8 heads of 5 in place of 5 of 8.",
+    ),
+    (
+        "fused",
+        ("self.ln_1 = nn.LayerNorm(", "self.ln_1 = nn.RMSNorm("),
+        "blocks.0.ln1.hook_out",
+        "normalisation",
+        "This is RMSNorm, and with an eps of 1.19e-07 where GPT-2 has 1e-05; LayerNorm takes the mean off first, and "
+        "adds `ln1.b`.",
+    ),
+    *(
+        ("handwritten", (old, new), f"blocks.0.hook_{tensor}", "wrong-operand", detail)
+        for old, new, tensor, detail in SUB_LAYERS
+    ),
     *SUMS,
     *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "normalisation", detail) for edit, tensor, detail in NORMS),
+    *(
+        (
+            "handwritten",
+            (
+                "return self.W_pos[: tokens.shape[1]]",
+                "angles = torch.arange(tokens.shape[1])[:, None] / 10000 ** (torch.arange(0, 40, 2) / 40)\n"
+                f"        return {table}",
+            ),
+            "hook_pos_embed",
+            "wrong-operand",
+            "Positions are sines and cosines, as in the first transformer; GPT-2 has a table that is learned, `W_pos`.",
+        )
+        for table in TABLES
+    ),
+    *(("handwritten", edit, f"blocks.0.ln1.hook_{tensor}", "axis", detail) for edit, tensor, detail in SEVERAL_AXES),
+    (
+        "handwritten",
+        ("normed * self.w + self.b", "normed * self.b + self.w"),
+        "blocks.0.ln1.hook_out",
+        "wrong-operand",
+        "`ln1.w` and `ln1.b` stand in each other's place: it is x * w + b.",
+    ),
     *((base, edit, reference, "wrong-operand", detail) for base, edit, reference, detail in ORDER),
     (
         "fused",
@@ -296,6 +381,42 @@ CASES = [
         "ReLU is applied to `attn_out` before it is added, which needs none.",
     ),
 ]
+
+
+def test_values_without_their_pattern_are_no_attention_across_a_batch_of_one(tmp_path):
+    found = told(
+        diff_after(tmp_path, "handwritten", ('torch.einsum("bnqk,bknh->bqnh", pattern, v)', "v"), tokens=TOKENS[:1])
+    )
+    assert found == ("blocks.0.attn.hook_z", "wrong-operand", "Yours is `v` itself, where `z` belongs.")
+
+
+def test_logits_that_are_not_returned(tmp_path):
+    found = told(diff_after(tmp_path, "handwritten", ("return self.unembed", "self.unembed")))
+    assert found == (
+        "unembed.hook_out",
+        "unknown",
+        "Your model returns no tensor: let its `forward` return the logits.",
+    )
+
+
+def test_a_model_that_raises_is_told_where(tmp_path):
+    with pytest.raises(shapetrace.ShapetraceError) as caught:
+        diff_after(tmp_path, "handwritten", ("return self.W_E[tokens]", "return self.W_E[tokens].nothing"))
+    file = tmp_path / "mine.py"
+    line = 1 + file.read_text().partition(".nothing")[0].count("\n")
+    message, _, where = str(caught.value).partition("\n")
+    assert message == "the model raised AttributeError: 'Tensor' object has no attribute 'nothing'"
+    assert where.startswith("  in embed at ")
+    assert f"mine.py:{line}" in where
+
+
+def test_one_block_in_every_layer(tmp_path):
+    many = "[Block() for _ in range(SIZES.n_layers)]"
+    place, kind, detail = told(diff_after(tmp_path, "handwritten", (many, "[Block()] * SIZES.n_layers")))
+    assert (place, kind) == ("blocks.0.ln1.hook_out", "weights")
+    assert detail.startswith(
+        "`blocks.0.ln1.w` and `blocks.1.ln1.w` are one parameter, which cannot hold the reference's"
+    )
 
 
 @pytest.mark.parametrize(("base", "edit", "reference", "kind", "detail"), CASES, ids=lambda each: None)

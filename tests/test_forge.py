@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 
-from shapetrace import record
+from shapetrace import check, forge, record
 from shapetrace.forge import Config, SinusoidalEmbedding, Transformer
 from shapetrace.parameters import count_parameters
 from shapetrace.recorder.parameters import describe_modules
@@ -82,6 +83,44 @@ def test_parameter_counts_at_gpt2_small_s_sizes(options, path, count):
     with torch.device("meta"):
         model = Transformer(Config(**options))
     assert count_parameters(describe_modules(model), path) == count
+
+
+def checked(options):
+    """Each shape comment of the source and its status: for a text, and for training with targets and dropout."""
+    for targets in (None, TOKENS):
+        model = Transformer(replace(TINY, **options, drop_prob=0.1 if targets is not None else 0.0))
+        given = () if targets is None else (targets.repeat(3, 1),)
+        findings = check(model.train(targets is not None), TOKENS.repeat(3, 1), *given).findings
+        yield from ((Path(each.file).name, each.line, each.said, each.status) for each in findings)
+
+
+def test_every_shape_comment_is_true_in_some_variant_and_false_in_none():
+    found = {each for options in VARIANTS.values() for each in checked(options)}
+    statuses = {status for *_, status in found}
+    assert statuses == {"true", "not reached"}
+    true = {tuple(place) for *place, status in found if status == "true"}
+    rest = {tuple(place) for *place, status in found} - true
+    # Bound while the model was built, before it was watched.
+    assert {(file, said) for file, _, said in rest} == {
+        ("attention.py", "(query, key)"),
+        ("positions.py", "(n_ctx, pairs)"),
+        ("positions.py", "(n_ctx, d_model)"),
+        ("transformer.py", "(d_vocab, d_model)"),
+    }
+    assert len(true) > 50
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("training", [False, True])
+def test_every_tensor_of_its_own_has_a_shape_comment(variant, training):
+    tokens, drop_prob = TOKENS.repeat(3, 1), 0.1 if training else 0.0
+    model = Transformer(replace(TINY, **VARIANTS[variant], drop_prob=drop_prob)).train(training)
+    (root,) = record(model, tokens, *([tokens] if training else [])).calls
+    own = [call for call in walk_calls(root) if hasattr(forge, call.class_name)]
+    assert len(own) > 10
+    # What torch's modules are given and return has no line here; the loss without targets is None.
+    bare = [(call.module, each.name) for call in own for each in tensors_of(call) if not each.comment.startswith("(")]
+    assert bare == ([] if training else [("", "out.1")])
 
 
 def shapes_of(model, path, *inputs):
@@ -238,6 +277,19 @@ def test_an_odd_width_has_a_sine_more_than_cosines():
 def test_sizes_that_do_not_go_together():
     with pytest.raises(ValueError, match="d_model = 20 is no multiple of n_heads = 3"):
         Transformer(replace(TINY, n_heads=3))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"attention": "flash"}, "attention is one of sdpa, manual, not 'flash'"),
+        ({"positions": "rotary"}, "positions is one of learned, sinusoidal, not 'rotary'"),
+        ({"activation": "silu"}, "activation is one of relu, gelu, gelu_tanh, swiglu, not 'silu'"),
+    ],
+)
+def test_a_variant_that_does_not_exist(option, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY, **option)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "training"])

@@ -67,7 +67,18 @@ MAY_IMPORT = {
         "trace",
     },
     "pytest_plugin": {"errors", "golden", "store"},
-    "text_diff": {"divergence", "errors", "gpt2", "reference", "report", "target", "tokens", "trace", "weights"},
+    "text_diff": {
+        "divergence",
+        "errors",
+        "gpt2",
+        "pattern_search",
+        "reference",
+        "report",
+        "target",
+        "tokens",
+        "trace",
+        "weights",
+    },
     "cli": None,  # everything
 }
 WITHOUT_TORCH = {

@@ -82,6 +82,22 @@ def test_prose_is_no_shape(comment):
 
 
 @pytest.mark.parametrize(
+    ("comment", "each"),
+    [
+        ("(B, T, C) each", True),
+        ("(B, T, C), both", True),
+        ("(B, nh, T, hs) for all of them", True),
+        ("both are (B, T, C)", True),
+        ("each of shape (B, T)", True),
+        ("(B, T, C), averaged over all heads", False),
+        ("(B, T, C), the sum of both", False),
+    ],
+)
+def test_whether_a_list_is_that_of_every_name(comment, each):
+    assert [one.each for one in axis_lists_in(comment)] == [each]
+
+
+@pytest.mark.parametrize(
     ("text", "sizes", "size"),
     [
         ("3 * n_embd", {"n_embd": 4}, {12}),
@@ -180,6 +196,19 @@ ATTENTION = """
             y = y.transpose(1, 2).contiguous().view(B, T, C) # re-assemble (side by side)
             return y
 """
+
+
+@pytest.mark.parametrize("comment", ["(T, B, C)  # type: ignore[misc]", "type: ignore[misc]  # (T, B, C)"])
+def test_what_speaks_to_tools_is_no_part_of_a_comment(check, comment):
+    source = f"""
+    class Net(nn.Module):
+        def forward(self, x):
+            B, T, C = x.shape
+            y = x + 1  # {comment}
+            return y
+    """
+    line, _ = check(source, torch.ones(3, 11, 8))
+    assert line.endswith(": y: comment says (T, B, C), is (3, 11, 8): axes 0 and 1 are swapped")
 
 
 def test_true_comments_are_silent(check):

@@ -39,10 +39,11 @@ def entries_in(docstring: str, first: int, parameters: Sequence[str]) -> list[En
     """Each entry, with the rows of the file that its lines stand on; first: the row of the docstring's first line."""
     entries: list[Entry] = []
     section, current = "", None
-    for row, line in enumerate(docstring.split("\n"), first):
+    lines = docstring.split("\n")
+    for row, (line, below) in enumerate(zip(lines, [*lines[1:], ""], strict=True), first):
         words = line.strip().rstrip(":").strip()
         heading = _SECTION.fullmatch(words)
-        if heading and (line.strip().endswith(":") or line.strip() == words):
+        if heading and (line.strip().endswith(":") or re.fullmatch(r"[-=~]{3,}", below.strip())):
             section, current = str(heading.lastgroup), None
             if section == "returns":
                 current = Entry((RETURNED,))

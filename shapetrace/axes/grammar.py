@@ -83,7 +83,11 @@ _OF_AXES = re.compile(
     re.I,
 )
 _BETWEEN_OPERANDS = re.compile(r"\s*(?:[x×@*+·⊗]|matmul|\bmm\b|\bbmm\b|-)\s*")
-_EACH = re.compile(r"\b(?:each|both|all|for (?:q|each|all)|respectively)\b", re.I)
+# Behind a list or before it: it is that of every name. `(B, T, C), averaged over all heads` is not.
+_EACH_AFTER = re.compile(r"\s*,?\s*\(?(?:each|both|all|for (?:q|each|all|both)|respectively)\b", re.I)
+_EACH_BEFORE = re.compile(
+    r"\b(?:each|both|all)(?: (?:is|are|have|has|of|with|the|in))*(?: shapes?| sizes?)?[\s:]*\Z", re.I
+)
 
 
 def axis_lists_in(text: str) -> list[AxisList]:
@@ -95,7 +99,9 @@ def axis_lists_in(text: str) -> list[AxisList]:
     found = list(_bracketed(text)) or list(_bare(text))
     if len(found) == 1 and _ARROW.search(text):
         found = _beside_arrows(text) or found
-    each = bool(_EACH.search(text))
+    each = any(
+        _EACH_AFTER.match(text, one.start + len(one.text)) or _EACH_BEFORE.search(text[: one.start]) for one in found
+    )
     lists = [replace(one, each=each) for one in _with_roles(text, found)]
     return [one for one in lists if one.role != "past"]
 

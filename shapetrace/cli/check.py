@@ -101,10 +101,11 @@ def _check(listed: Listed) -> ShapeComments:
     from shapetrace.shape_comments.probing import check_target
     from shapetrace.target import find_source
     from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.forge import Forge
     from shapetrace.target.target import ignore_advance
 
     source = find_source(listed.model, listed.settings)
-    is_built_in = isinstance(source, BuiltIn)  # whose shapes need no weights; other code may look at values
+    is_built_in = isinstance(source, BuiltIn | Forge)  # whose shapes need no weights; other code may look at values
     with watching_construction() as built:
         target = source.outline(listed.seed)
     if not is_built_in:

@@ -78,7 +78,7 @@ def tokens(
             ids = read_ids(decode, chosen.name, chosen.size, "--decode")
             plain, screen = decoding_to_plain(chosen, ids), render_decoding(chosen, ids, steps)
         else:
-            chunks = chosen.split(check_text(text or "", "tokens"))
+            chunks = chosen.split(check_text(text or ""))
             plain, screen = encoding_to_plain(chosen, chunks, steps), render_encoding(chosen, chunks, steps)
     if as_json:
         click.echo(json.dumps(plain))

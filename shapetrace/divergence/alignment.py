@@ -75,6 +75,8 @@ def align(
         before = max((since[read] for read in each.definition.reads() if read in since), default=-1)
         if each.state == MATCHED:
             aligned[name] = search.note_rebinding(each, ends[name], {*matches})
+        elif name == last and output is None:
+            aligned[name] = each  # logits that are made and not returned are none
         else:
             aligned[name] = search.note_candidates(each, ends[name], matches, placed, before)
         since[name] = max(before, search.first_index(each))
@@ -123,7 +125,8 @@ class _Search:
         for name in dict.fromkeys(each.name for each in self._seen.tensors if id(each.value) in right):
             groups.append([each for each in self._seen.tensors if each.name == name])
         for group in groups:
-            since = takewhile(lambda each: id(each.value) not in used and self._is_other(each, found), group[::-1])
+            once = [each for each in group if not self._seen.ran_again(each.module)]
+            since = takewhile(lambda each: id(each.value) not in used and self._is_other(each, found), once[::-1])
             wrong = [each for each in since if self._order[id(each)] > self.first_index(found)]
             others += [(True, self._order[id(each)], each) for each in wrong[-1:]]
         if not others:

@@ -58,6 +58,10 @@ class Explainer:
         self._zero = zero
         self._unloaded = unloaded or {}
         self._ran = ran
+        # A stream that was right when its block returned it, and something else when the last norm was given it.
+        self._rebound = [
+            name for name, each in aligned.items() if each.later is not None and name.endswith("hook_resid_post")
+        ]
         self._names = frozenset(name for name, each in aligned.items() if each.state == MATCHED)
         self._matched = {id(every.value) for each in aligned.values() for every in each.alike}
         # What is left over has to be rounding, and how much that is here the tensors that match tell.
@@ -76,7 +80,8 @@ class Explainer:
         """
         base = {key: value for each in after for key, value in each.fit.definitions.items()}
         target = self._aligned[name]
-        places = [name, *ancestors(name, self._values.definitions, set(open_names))][: _FURTHEST + 1]
+        within = {*open_names, *(each for each in self._rebound if name.startswith("ln_final"))}
+        places = [name, *ancestors(name, self._values.definitions, within)][: _FURTHEST + 1]
         trials = [
             (edit.cost + (1 if far else 0), order, far, edit, seen)
             for order, seen in enumerate((target.later,) if target.later else target.candidates)

@@ -43,6 +43,8 @@ from shapetrace.report import ISOLATED, Prediction, Report
 from shapetrace.tokens import decode_each
 from shapetrace.weights.seeded import seeded_state
 
+_NOTE = "shapetrace: "  # what the recorder writes on an exception begins with it
+
 
 def diff(
     model: nn.Module,
@@ -110,12 +112,19 @@ def diff(
         try:
             seen, random = observe_twice(model, tokens)
         except Exception as error:
-            wrong = ", ".join(compare_keys(model, converted).mismatched)
-            raise ShapetraceError(
-                f"the model raised {type(error).__name__}: {error}",
-                f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first",
-            ) from error
+            raise _what_it_raised(error, compare_keys(model, converted).mismatched) from error
         return _compare(model, tokens, reference, theirs, seen, random, fitting, converted, rtol, tensor, words, say)
+
+
+def _what_it_raised(error: Exception, mismatched: Iterable[str]) -> ShapetraceError:
+    """The error, and where it came from as far as the recorder noted it."""
+    notes = (each for each in getattr(error, "__notes__", ()) if each.startswith(_NOTE))
+    where = "".join(f"\n  {each.removeprefix(_NOTE)}" for each in notes)
+    wrong = ", ".join(mismatched)
+    return ShapetraceError(
+        f"the model raised {type(error).__name__}: {error}{where}",
+        f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first",
+    )
 
 
 def _compare(

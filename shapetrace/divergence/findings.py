@@ -39,7 +39,7 @@ def describe_verdict(verdict: Verdict, explainer: Explainer, pointed: Pointed | 
     """The divergence with all that helps to look at it."""
     if pointed is None:
         each = verdict.aligned
-        cause = verdict.cause or Cause("unknown", "Your model returns no tensor for it.")
+        cause = verdict.cause or Cause("unknown", "Your model returns no tensor: let its `forward` return the logits.")
         return Divergence(TensorRow(each.name, "", "", None), cause, axes=each.definition.axes)
     each, seen, reference = pointed.aligned, pointed.seen, pointed.reference
     difference, arranged = nearest(seen.value, reference, limit, each.definition)

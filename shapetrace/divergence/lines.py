@@ -9,6 +9,8 @@ from shapetrace.divergence.observation import Observation, Observed
 
 _MADE_OUTSIDE = ("resid_pre", "scale", "normalized", "out")  # what a block or a norm is given or takes no part in
 
+_STREAMS = ("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post")
+
 
 def locate_use(
     run: Observation, seen: Observed, definition: Definition, scope: str, matches: Mapping[int, set[str]]
@@ -22,7 +24,9 @@ def locate_use(
         return run.in_source(seen, scope)  # a block that was skipped is no mistake of what comes next
     if seen.record.role != "input":
         return seen if seen.record.source else seen.at_call()
-    if right_as & {*definition.reads()}:  # a term without the other one: where the sum belongs, it got its name
+    strays = definition.tensor == "resid_pre" and not any(name.endswith(_STREAMS) for name in right_as)
+    # A term without the other one, or what belongs inside of a block: where the sum belongs, it got its name.
+    if strays or right_as & {*definition.reads()}:
         caller = run.around(scope.rpartition(".")[0]) if definition.tensor in _MADE_OUTSIDE else scope
         bound = [each for each in run.tensors if each.value is seen.value and each.module == caller]
         named = [each for each in bound if each.record.role == "local"]

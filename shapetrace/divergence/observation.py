@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -62,6 +63,18 @@ class Observation:
     def within(self, module: str) -> list[Observed]:
         """The named tensors of a module and of those inside it."""
         return [each for each in self.tensors if is_within(each.module, module)]
+
+    def ran_again(self, module: str) -> bool:
+        """Whether the module, or one around it, ran more than once: its names are bound anew in each run."""
+        return any(is_within(module, each) for each in self.repeated)
+
+    def given_before(self, seen: Observed, module: str) -> Observed:
+        """What the module was given in the run in which the tensor got its name."""
+        if module in self.repeated:
+            before = takewhile(lambda each: each is not seen, self.tensors)
+            given = [each for each in before if each.module == module and each.record.role == "input"]
+            return given[-1] if given else self.inputs[module]
+        return self.inputs[module]
 
     def around(self, scope: str) -> str:
         """The module, or the nearest one around it that can run."""

@@ -31,7 +31,7 @@ class Places:
 def find_places(layout: Layout, names: Iterable[str]) -> Places:
     """The places of the activations with these hook names."""
     owners = {name: slot.key.rpartition(".")[0] for slot in layout.slots for name in slot.names}
-    around = {path: _common(owners, path) for path in {part for name in owners for part in _parts(name)}}
+    around = {path: _common(owners, path) for path in dict.fromkeys(part for name in owners for part in _parts(name))}
     layers = sorted((path for path in around if _is_layer(path)), key=lambda path: int(path.partition(".")[2]))
     # Where a block's own module owns its parameters, there is no module of its attention alone.
     shared = {around[layer] for layer in layers} | {""}

@@ -59,11 +59,14 @@ class Pointer:
             pointed = self._earliest(verdict.explanation, limit) or pointed
         scope = self._places.scopes[pointed.aligned.name]
         seen = locate_use(self._run, pointed.seen, pointed.aligned.definition, scope, self._matches)
+        edited = self._aligned[verdict.explanation.fit.definition.name] if verdict.explanation else each
+        if edited.later is not None and edited is not each:  # right when a module returned it, and not where it is used
+            return replace(pointed, seen=seen.at_call(self._run.in_source(edited.later, scope).record.source))
         innocent = [path for path in self._right if is_within(seen.module, path) and path in self._run.inputs]
         if not innocent:
             return replace(pointed, seen=seen)
         outermost = min(innocent, key=len)
-        given = self._run.inputs[outermost]
+        given = self._run.given_before(seen, outermost)
         name = self._places.given_to(outermost)
         if verdict.explanation is None and name and id(given.value) not in self._matches:
             each = self._aligned[name]

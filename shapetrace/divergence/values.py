@@ -36,8 +36,6 @@ class Values:
         self._given = {**activations, **state}
         self._own = {OWN + name: tensor for name, tensor in (own or {}).items()}
         self._on_the_way = on_the_way or {}
-        for tensors in self._on_the_way.values():
-            self._own |= {OWN + name: tensor for name, tensor in tensors.items()}
         self.has_own = frozenset(own or {})  # parameters
         self._kept: dict[str, Tensor] = {
             TOKENS: tokens.cpu(),
@@ -57,15 +55,16 @@ class Values:
     def __contains__(self, name: str) -> bool:
         return name in self._given or name in self._kept
 
-    def own_tensors(self, operand: str, layer: str) -> list[str]:
-        """Tensors of yours in that layer that can be brought into the shape of an operand; they are given in it."""
-        found = []
+    def own_tensors(self, operand: str, layer: str) -> dict[str, str]:
+        """Tensors of yours in that layer that can be brought into the shape of an operand: by name, what to read."""
+        found = {}
         shape = self.shape(operand)
         for name, tensor in self._on_the_way.get(layer, {}).items():
             arranged = next(arrangements(tensor, shape), None)
             if arranged is not None and tensor.numel() == self._given[operand].numel():
-                self._kept[OWN + name] = arranged.double()
-                found.append(OWN + name)
+                # The same name stands for another tensor in each layer, and for another arrangement at each operand.
+                found[name] = f"{OWN}{layer}.{name} {shape}"
+                self._kept[found[name]] = arranged.double()
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:

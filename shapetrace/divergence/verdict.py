@@ -39,9 +39,13 @@ def find_first(
     """
     evidence = _Evidence()
     further = _FURTHER
+    stream: Aligned | None = None
     for name, each in aligned.items():
         rebound = each.later is not None and any(reader in open_names for reader in readers.get(name, ()))
         if not rebound and (name not in open_names or not each.candidates):
+            continue
+        if rebound and "ln_final.hook_scale" in readers[name]:
+            stream = each  # right when the last block returned it: what the last norm was given is told there
             continue
         explanation = explainer.explain(name, open_names)
         if explanation is not None and _is_beyond_doubt(explanation) and evidence.allows(explanation, explainer):
@@ -53,7 +57,10 @@ def find_first(
             further -= 1
         if not further or (each.is_placed and evidence.is_settled(each)):
             break
-    return evidence.verdict() or _no_logits(aligned, open_names)
+    verdict = evidence.verdict()
+    if stream is not None and (verdict is None or verdict.explanation is None):
+        return Verdict(stream, stream.later)
+    return verdict or _no_logits(aligned, open_names)
 
 
 @dataclass(slots=True)

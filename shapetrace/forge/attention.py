@@ -42,7 +42,7 @@ class MultiHeadSelfAttention(nn.Module):
         z = attend(q, k, v)  # (batch, n_heads, posn, d_head), averages of v
         z = z.transpose(1, 2).reshape(batch, posn, d_model)  # (batch, posn, d_model), head after head
         attn_out = self.attn_out_proj(z)  # (batch, posn, d_model)
-        return self.resid_dropout(attn_out)
+        return self.resid_dropout(attn_out)  # (batch, posn, d_model)
 
     def attend_fused(
         self,
@@ -52,7 +52,9 @@ class MultiHeadSelfAttention(nn.Module):
     ) -> Tensor:
         """By torch's kernel, which never writes the scores down."""
         drop_prob = self.attn_dropout.p if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, is_causal=True)
+        return F.scaled_dot_product_attention(  # (batch, n_heads, posn, d_head)
+            q, k, v, dropout_p=drop_prob, is_causal=True
+        )
 
     def attend(
         self,
@@ -66,4 +68,4 @@ class MultiHeadSelfAttention(nn.Module):
         visible = self.causal_mask[:posn, :posn]  # (query, key)
         attn_scores = attn_scores.masked_fill(~visible, -math.inf)  # (batch, n_heads, query, key), the future at -inf
         attn_pattern = attn_scores.softmax(dim=-1)  # (batch, n_heads, query, key), rows sum to 1
-        return self.attn_dropout(attn_pattern) @ v
+        return self.attn_dropout(attn_pattern) @ v  # (batch, n_heads, posn, d_head)

@@ -27,4 +27,4 @@ class FeedForward(nn.Module):
         pre = self.mlp_up_proj(normed)  # (batch, posn, d_mlp)
         post = self.activation(pre)  # (batch, posn, d_mlp)
         mlp_out = self.mlp_down_proj(post)  # (batch, posn, d_model)
-        return self.mlp_dropout(mlp_out)
+        return self.mlp_dropout(mlp_out)  # (batch, posn, d_model)

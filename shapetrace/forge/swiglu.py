@@ -25,4 +25,4 @@ class SwiGLU(nn.Module):
         pre = self.mlp_up_proj(normed)  # (batch, posn, d_mlp)
         post = gate * pre  # (batch, posn, d_mlp), entry by entry
         mlp_out = self.mlp_down_proj(post)  # (batch, posn, d_model)
-        return self.mlp_dropout(mlp_out)
+        return self.mlp_dropout(mlp_out)  # (batch, posn, d_model)

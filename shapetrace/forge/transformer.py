@@ -43,7 +43,7 @@ class Transformer(nn.Module):
         positions = torch.arange(token_ids.shape[1], device=token_ids.device)  # (posn)
         tok_vec = self.token_embedding(token_ids)  # (batch, posn, d_model)
         if self.cfg.scale_embedding:
-            tok_vec = tok_vec * math.sqrt(self.cfg.d_model)  # (batch, posn, d_model)
+            tok_vec = tok_vec * math.sqrt(self.cfg.d_model)  # (batch, posn, d_model), times sqrt(d_model)
         pos_vec = self.position_embedding(positions)  # (posn, d_model), the same for each sequence
         hidden_state = self.embed_dropout(tok_vec + pos_vec)  # (batch, posn, d_model), what + where
         for layer in self.layers:

@@ -18,7 +18,7 @@ from shapetrace.recorder.access import Place, read_place
 
 # Comments, or ends of comments, that speak to a tool and not to a reader.
 _FOR_TOOLS = re.compile(
-    r"\s*#\s*(?:(?:noqa|nosec|Copied from)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):).*", re.I
+    r"\s*#\s*(?:(?:noqa|nosec|Copied from)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):)[^#]*", re.I
 )
 
 

@@ -101,7 +101,8 @@ class _HeadMap:
             yield table
             return
         labels = [write_label(token) for token in self.labels]
-        yield Text(f"{self.title}: each row asks, and reads the columns; {write_scale(options.ascii_only)}")
+        yield Text(f"{self.title}: each row asks, and reads the columns")
+        yield Text(write_scale(options.ascii_only), "note")
         longest = min(max(map(cell_len, labels)), _LONGEST_LABEL)
         digits = len(str(max(len(self.pattern), len(self.pattern[0])) - 1))
         room = options.max_width - digits - longest - 2

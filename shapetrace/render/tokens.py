@@ -64,7 +64,7 @@ def render_training(tokenizer: Tokenizer, asked: int, content: str, ids: Sequenc
     ]
     if tokenizer.size < asked:
         lines.insert(0, Text(f"no pair is left to merge: {tokenizer.size:,} ids of the {asked:,} asked for", "flag"))
-    return separated([_headline(tokenizer), table, Group(*lines)])
+    return separated([_headline(tokenizer), *([table] if shown else []), Group(*lines)])
 
 
 def _headline(tokenizer: Tokenizer) -> Text:

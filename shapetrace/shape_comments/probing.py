@@ -22,7 +22,8 @@ from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
 
-# Some models take few positions, and some no batch: the first sizes with which the forward runs are taken.
+# The first that is no size of the model's own is taken. Some models take few positions, and some no batch: then the
+# last two are tried, and the inputs as they were prepared.
 _POSITIONS = (11, 13, 17, 19, 23, 29, 31, 7, 5)
 _BATCHES = (3, 5, 7, 13, 2)
 
@@ -65,9 +66,9 @@ def _attempts(model: nn.Module, inputs: Inputs, asked: Asked, seed: int, meta: b
     is_open = asked.text is None and asked.ids is None
     taken = sizes_of(model) | (set() if is_open else {len(tokens.ids)})
     batch = next((each for each in _BATCHES if each not in taken), _BATCHES[0])
-    lengths = [each for each in _POSITIONS if each not in taken and each != batch] if is_open else [len(tokens.ids)]
-    tried = [*lengths[:1], *(each for each in (7, 5) if is_open and each != lengths[0])]
-    for posn in tried:
+    lengths = [each for each in _POSITIONS if each != batch]
+    free = [each for each in lengths if each not in taken] or lengths
+    for posn in dict.fromkeys((free[0], *lengths[-2:])) if is_open else (len(tokens.ids),):
         ids = _draw(model, batch, posn, seed) if is_open else torch.tensor([tokens.ids]).repeat(batch, 1)
         yield _with_ids(inputs, ids.to("meta") if meta else ids), Probe(batch, posn if is_open else None)
     yield inputs, Probe(1)

@@ -36,7 +36,7 @@ _RESULTS = {
     *("now", "then", "here", "becomes", "final", "it", "this", "dim", "dims", "dimensions", "tensor", "note"),
 }
 _SIMPLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
-_TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):).*", re.I)
+_TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):)[^#]*", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,12 @@ def _comments(text: str) -> Iterator[_Comment]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             alone = not token.line[: token.start[1]].strip()
-            yield _Comment(token.start[0], token.start[1], _TOOLS.sub("", token.string), alone)
+            yield _Comment(token.start[0], token.start[1], _blank_tools(token.string), alone)
+
+
+def _blank_tools(comment: str) -> str:
+    """The comment without what speaks to tools; what comes after that stays in its column."""
+    return _TOOLS.sub(lambda found: " " * len(found[0]), comment).rstrip()
 
 
 class _Reader:

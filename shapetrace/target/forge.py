@@ -41,5 +41,15 @@ class Forge:
         if file is None:
             draw_weights(model, seed, advance)
             return Target(self.preset.name, model, f"random (seed {seed})")
-        load_weights(model, read_weights(file), origin)
+        load_weights(model, read_weights(file), origin, _explain)
         return Target(self.preset.name, model, origin, True)
+
+
+def _explain(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
+    """Weights of another forge, or of no GPT-2 at all, where every name is another one."""
+    if missing and unexpected and not mismatched and not any(name.startswith("layers.") for name in unexpected):
+        return "a file has the forge's names (token_embedding.weight), or GPT-2's weights in another known layout"
+    return (
+        "say with `--set` what the weights were made with, such as `--set n_layers=2`, `--set activation=swiglu` or "
+        "`--set use_bias=false`"
+    )

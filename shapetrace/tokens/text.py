@@ -7,10 +7,10 @@ from shapetrace.errors import ShapetraceError
 DEFAULT_TEXT = "The cat sat on the mat"
 
 
-def check_text(text: str, command: str = "run") -> str:
+def check_text(text: str) -> str:
     """The text itself; raises ShapetraceError where it is empty, or holds what a terminal could not decode."""
     if not text:
-        raise ShapetraceError("the text is empty", f'give some words, such as `shapetrace {command} "{DEFAULT_TEXT}"`')
+        raise ShapetraceError("the text is empty", f'give some words, such as "{DEFAULT_TEXT}"')
     try:
         text.encode()
     except UnicodeEncodeError:

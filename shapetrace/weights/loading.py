@@ -15,6 +15,9 @@ from shapetrace.weights.layouts import find_layout, to_transformer_lens
 
 _SHOWN = 6  # names
 
+# Makes the hint of the names that are missing, unexpected and of the wrong shape.
+Explain = Callable[[list[str], list[str], list[str]], str]
+
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of `model.safetensors` in a folder, mapped and not copied.
@@ -50,11 +53,22 @@ def fit_weights(model: Transformer, state: dict[str, Tensor], origin: str) -> di
     return {name: ours[name] for name in wanted}
 
 
-def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> list[str]:
+def explain_any(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
+    """For a model of whose names nothing is known but these."""
+    if missing and unexpected:
+        return f"the file has names such as `{unexpected[0]}` where the model's are such as `{missing[0]}`: rename them"
+    if mismatched:
+        return "build the model at the sizes of the weights, such as --model 'model.py:Net(width=64)'"
+    if missing:
+        return "the file was written by a model without these: build that one, or save this model's state_dict"
+    return "the file was written by a model that has these as well: build that one, or leave them out of the file"
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str, explain: Explain = explain_any) -> list[str]:
     """Copy the weights into a module that has them under the same names; returns the buffers that the file lacks.
 
     One name of a tied parameter is enough. A prefix that a wrapper put before every name is dropped. A GPT-2 in one of
-    the known layouts takes weights in any other of them.
+    the known layouts takes weights in any other of them. explain: makes the hint for weights that do not fit.
     Raises WeightsError where a tensor is missing, of no use or of the wrong shape.
     """
     ours = _without_prefix(_in_layout_of(model, state), model)
@@ -66,7 +80,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str) -> lis
         for key, each in own.items()
         if isinstance(each, Tensor) and (key in ours or (isinstance(each, nn.Parameter) and id(each) not in given))
     }
-    _check_fit(ours, wanted, own, origin, _explain)
+    _check_fit(ours, wanted, own, origin, explain)
     model.load_state_dict(ours, strict=False)
     return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
 
@@ -93,7 +107,11 @@ def _in_layout_of(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tenso
         used.add("unembed.W_U")
     if not spare["unembed.b_U"].any():
         used.add("unembed.b_U")
-    return packed | {name: tensor for name, tensor in spare.items() if name not in used}
+    left = {name: tensor for name, tensor in spare.items() if name not in used}
+    slots = {name: theirs.slot_of(name) for name in left}
+    # It is told under the names of the file, where they are none of the model, whose shapes are others.
+    own = {name: slot.key for name, slot in slots.items() if slot and slot.key not in parameters}
+    return packed | {own.get(name, name): tensor for name, tensor in left.items()}
 
 
 def _check_tied(ours: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: str) -> None:
@@ -123,12 +141,9 @@ def _check_fit(
     wanted: Mapping[str, Tensor],
     known: Container[str],
     origin: str,
-    explain: Callable[[list[str], list[str], list[str]], str],
+    explain: Explain,
 ) -> None:
-    """Raise WeightsError unless there is a tensor for each that is wanted, and none that is not known.
-
-    `explain` makes the hint of the names that are missing, unexpected and of the wrong shape.
-    """
+    """Raise WeightsError unless there is a tensor for each that is wanted, and none that is not known."""
     shapes = {name: _shape_of(tensor) for name, tensor in wanted.items()}
     missing = [name for name in wanted if name not in ours]
     unexpected = [key for key in ours if key not in known]
@@ -150,7 +165,9 @@ def _check_fit(
         square = [name for name in given if ours[name].ndim == 2 and len(set(ours[name].shape)) == 1]
         raise WeightsError(
             "\n  ".join([f"the weights in {origin} do not fit the model", *problems]),
-            _explain_transposed(transposed, square) or explain(missing, unexpected, mismatched),
+            _explain_transposed(transposed, square)
+            or _find_near(missing, unexpected)
+            or explain(missing, unexpected, mismatched),
         )
 
 
@@ -177,26 +194,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _explain_gpt2(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
-    near = _find_near(missing, unexpected)
-    if near:
-        return near
     if mismatched or any(name.startswith("blocks.") for name in (*missing, *unexpected)):
         return "give the sizes of the weights with `--model` or `--set`, such as `--set n_layers=2`"
     return "a file has GPT-2's weights under TransformerLens names (embed.W_E) or Hugging Face's (wte.weight)"
-
-
-def _explain(missing: list[str], unexpected: list[str], mismatched: list[str]) -> str:
-    """For a model of whose names nothing is known but these."""
-    near = _find_near(missing, unexpected)
-    if near:
-        return near
-    if missing and unexpected:
-        return f"the file has names such as `{unexpected[0]}` where the model's are such as `{missing[0]}`: rename them"
-    if mismatched:
-        return "build the model at the sizes of the weights, such as --model 'model.py:Net(width=64)'"
-    if missing:
-        return "the file was written by a model without these: build that one, or save this model's state_dict"
-    return "the file was written by a model that has these as well: build that one, or leave them out of the file"
 
 
 def _find_near(missing: list[str], unexpected: list[str]) -> str:

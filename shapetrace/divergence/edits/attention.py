@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import permutations
 
 import torch
@@ -17,7 +18,7 @@ _ACROSS = "attention runs across the batch: axes 0 and 1, batch and position, ar
 def edit_batch_axis(site: Site) -> Iterator[Edit]:
     """Attention along the batch, as where a library wants positions first."""
     definition = site.definition
-    if definition.function is average:
+    if definition.function is average and definition.operands["pattern"].name not in site.matched:
         yield _fused_across(site)
     if definition.function is not score:
         return
@@ -43,17 +44,28 @@ def _fused_across(site: Site) -> Edit:
 
 
 def edit_heads(site: Site) -> Iterator[Edit]:
-    """Attention with another number of heads, of another width."""
+    """Attention with another number of heads, of another width: its scores, or where they are not seen, its result."""
     definition = site.definition
-    if definition.function is not average:
+    if definition.function not in (score, average):
         return
-    scores = site.values.definitions[definition.name.replace("hook_z", "hook_attn_scores")]
-    operands = {**scores.operands, "v": definition.operands["v"]}
+    owner = definition.name.rpartition("hook_")[0]
+    scores, result = (site.values.definitions[f"{owner}hook_{each}"] for each in ("attn_scores", "z"))
+    operands = {**scores.operands, "v": result.operands["v"]}
     heads, width = site.config.n_heads, site.config.n_heads * site.config.d_head
     for other in (each for each in range(1, width + 1) if width % each == 0 and each != heads):
-        words = f"attention runs with {other} heads of {width // other} in place of {heads} of {width // heads}."
+        size = f"{other} head{'s' if other > 1 else ''} of {width // other}"
+        words = f"attention runs with {size} in place of {heads} of {width // heads}."
         attend = attending(_regrouped(other), scores.settings["visible"])
-        yield fixed("permutation", Definition(definition.name, definition.axes, attend, operands), words, 2)
+        whole = replace(result, function=attend, operands=operands)
+        if definition is result:
+            yield fixed("permutation", whole, words, 2)
+        else:
+            yield fixed("permutation", _scored(scores, other, width // other), words, 2, besides=(whole,))
+
+
+def _scored(scores: Definition, heads: int, width: int) -> Definition:
+    change = _regrouped(heads)
+    return scores.with_operand("q", change=change).with_operand("k", change=change).with_settings(factor=width**-0.5)
 
 
 def edit_roles(site: Site) -> Iterator[Edit]:

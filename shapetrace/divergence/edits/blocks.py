@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from shapetrace.divergence.definitions import Definition, Operand, project_heads
 from shapetrace.divergence.edits.edit import Edit, Site, fixed, layer_of
 from shapetrace.divergence.values import Values
+
+# What each sub-layer returns: the norm before it, and what it is called.
+_SUB_LAYERS = {"attn_out": ("ln1", "attention"), "mlp_out": ("ln2", "the MLP")}
 
 
 def edit_run_order(site: Site) -> Iterator[Edit]:
@@ -43,6 +46,33 @@ def edit_sub_layers(site: Site) -> Iterator[Edit]:
     elif site.definition.function is project_heads and site.definition.tensor == "q":
         words = "the MLP runs before attention: it is given the output of `ln1`, and attention that of `ln2`."
         yield _together(site, _mlp_first_with_other_norms(site), words)
+    elif site.definition.tensor in _SUB_LAYERS:
+        yield from _other_sub_layers(site)
+
+
+def _other_sub_layers(site: Site) -> Iterator[Edit]:
+    """The other sub-layer in this one's place, or this one twice."""
+    own = site.definition.tensor
+    other = next(each for each in _SUB_LAYERS if each != own)
+    given = Operand(f"{site.layer}.{_SUB_LAYERS[own][0]}.hook_out")
+    name, instead = _SUB_LAYERS[own][1], _SUB_LAYERS[other][1]
+    for made_by, words in (
+        ((other,), f"{instead} runs in place of {name}."),
+        ((own, own), f"{name} runs twice: what it returns goes through it once more."),
+    ):
+        changed = replace(site.definition, function=_through(site, made_by), operands={"x": given})
+        yield fixed("wrong-operand", changed, words, 1)
+
+
+def _through(site: Site, sub_layers: tuple[str, ...]) -> Callable[..., Tensor]:
+    """Sub-layers one after the other, without norms between them."""
+
+    def run(x: Tensor) -> Tensor:
+        for each in sub_layers:
+            x = _compute(site.values, f"{site.layer}.hook_{each}", {f"{site.layer}.{_SUB_LAYERS[each][0]}.hook_out": x})
+        return x
+
+    return run
 
 
 def _mlp_first(site: Site) -> Iterator[Definition]:

@@ -15,7 +15,7 @@ _NORMALISING: dict[str, Change] = {
     "softmax is applied to {}: return them as they are.": lambda x: x.softmax(-1),
     "log_softmax is applied to {}: return them as they are.": lambda x: x.log_softmax(-1),
     "the mean of each position is taken from {}.": lambda x: x - x.mean(-1, keepdim=True),
-    "each position's {} is divided by its length.": lambda x: x / x.norm(dim=-1, keepdim=True),
+    "{} is divided by its length at each position.": lambda x: x / x.norm(dim=-1, keepdim=True),
     "{} is normalised once more: mean 0 and variance 1 at each position.": lambda x: functional.layer_norm(
         x, x.shape[-1:], eps=1e-5
     ),

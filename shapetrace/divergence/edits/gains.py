@@ -31,6 +31,9 @@ def edit_gain(site: Site) -> Iterator[Edit]:
         changed = Definition(definition.name, definition.axes, function, operands)
         words = words.format(gain=gain, bias=bias)
         yield fixed("normalisation", changed, f"{words}: it is x * w + b.", 2)
+    swapped = Definition(definition.name, definition.axes, lambda x, gain, bias: x * bias + gain, operands)
+    words = f"{gain} and {bias} stand in each other's place: it is x * w + b."
+    yield fixed("wrong-operand", swapped, words, 2, operands["bias"].name)
     stream = {"x": site.values.definitions[operands["x"].name].operands["x"]}
     for norm in _norms(site.config.layer_norm_eps):
         changed = Definition(definition.name, definition.axes, _with_both(norm), {**operands, **stream})

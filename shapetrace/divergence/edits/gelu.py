@@ -38,7 +38,7 @@ _FORMULA = f"0.5 x (1 + tanh(sqrt(2 / pi) (x + {CUBIC} x**3)))"
 _SLIPS: dict[str, Change] = {
     "the factor x is missing": lambda x: 0.5 * (1 + torch.tanh(ROOT * (x + CUBIC * x**3))),
     "the 1 that is added to tanh is missing": lambda x: _gelu(x, one=0),
-    "1 is taken from tanh, and not added to it": lambda x: _gelu(x, one=-1),
+    "1 is taken from tanh, and not added to it (or `pre` goes in with its sign turned)": lambda x: _gelu(x, one=-1),
     "tanh is taken from 1, and not added to it": lambda x: 0.5 * x * (1 - torch.tanh(ROOT * (x + CUBIC * x**3))),
     "1 + tanh lacks its brackets, so that tanh is added and not multiplied": lambda x: (
         0.5 * x + torch.tanh(ROOT * (x + CUBIC * x**3))

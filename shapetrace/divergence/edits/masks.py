@@ -52,6 +52,8 @@ def edit_mask(site: Site) -> Iterator[Edit]:
     fill = _read_fill(site, right)
     if fill is not None and abs(fill) > 1e6:  # further away than a number is looked for
         words = f"future cells hold {fill:g} instead of -inf, and so they still receive attention."
+        if fill == math.inf:
+            words = "future cells hold inf instead of -inf: the softmax makes nan of their rows."
         yield fixed("mask", definition.with_settings(hidden=fill), words)
     yield Edit(
         "mask",
@@ -89,11 +91,11 @@ def _read_visible(site: Site) -> Tensor | None:
 
 
 def _read_fill(site: Site, right: Tensor) -> float | None:
-    """The one finite number that your own scores hold where nothing should be seen."""
+    """The one number, other than -inf, that your own scores hold where nothing should be seen."""
     if site.yours is None or not site.is_target or right.all():
         return None
     cells = site.yours[~right.expand_as(site.yours)]
-    return float(cells[0]) if cells.isfinite().all() and (cells == cells[0]).all() else None
+    return float(cells[0]) if (cells == cells[0]).all() and cells[0] > -math.inf else None
 
 
 def _adding(definition: Definition, right: Tensor, number: float) -> Definition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+import torch
 from torch import Tensor
 
 from shapetrace.divergence.definitions import Change, Definition, add, apply_gain, normalise, spread
@@ -26,6 +27,7 @@ _OTHER_MEASURES: dict[str, Change] = {
     ),
     "the stream is divided by its range": lambda x: x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True),
 }
+_SEVERAL_AXES = (((-2, -1), "positions"), ((-3, -2, -1), "positions and the batch"))
 _OUTSIDE = "outside the root"
 _OTHER_QUOTIENTS: tuple[tuple[Callable[..., Tensor], str], ...] = (
     (lambda x, scale: x - _mean(x) / scale, "the mean is divided by the spread, and not what is left without it"),
@@ -128,12 +130,28 @@ def _spreads(site: Site) -> Iterator[Edit]:
         both = (quotient.with_settings(axis=axis),)
         words = f"mean and variance are taken over axis {axis} ({word}) instead of axis -1 (d_model)."
         yield fixed("axis", changed, words, besides=both)
-    yield fixed(
-        "normalisation",
-        definition.with_settings(centred=False),
-        "this is RMSNorm, without the mean; LayerNorm takes the mean off first.",
-        besides=(quotient.with_settings(centred=False),),
+    for axes, word in _SEVERAL_AXES:
+        changed = Definition(definition.name, definition.axes, _spread_over(axes, eps), definition.operands)
+        yield fixed("axis", changed, f"the variance is taken over {word} too; LayerNorm takes each position alone.")
+    yield from _root_mean_squares(site)
+
+
+def _root_mean_squares(site: Site) -> Iterator[Edit]:
+    """RMSNorm, which has no mean; torch's has no bias either, and an eps of its own."""
+    definition, eps = site.definition, site.definition.settings["eps"]
+    quotient, out = (
+        site.values.definitions[definition.name.replace("hook_scale", f"hook_{each}")] for each in ("normalized", "out")
     )
+    changed, rest = definition.with_settings(centred=False), quotient.with_settings(centred=False)
+    words = "this is RMSNorm, without the mean; LayerNorm takes the mean off first."
+    yield fixed("normalisation", changed, words, besides=(rest,))
+    unbiased = out.with_operand("bias", change=torch.zeros_like)
+    for other in (eps, torch.finfo(torch.float32).eps, 1e-6, 1e-8):
+        told = f", and with an eps of {other:.3g} where GPT-2 has {eps:g}" if other != eps else ""
+        words = (
+            f"this is RMSNorm{told}; LayerNorm takes the mean off first, and adds {short(out.operands['bias'].name)}."
+        )
+        yield fixed("normalisation", changed.with_settings(eps=other), words, 2, besides=(rest, unbiased))
 
 
 def _quotients(site: Site) -> Iterator[Edit]:
@@ -155,6 +173,18 @@ def _quotients(site: Site) -> Iterator[Edit]:
         definition.with_settings(axis=1),
         "the mean is taken over axis 1 (positions) instead of axis -1 (d_model).",
     )
+
+    for axes, word in _SEVERAL_AXES:
+        changed = Definition(definition.name, definition.axes, _quotient_over(axes), definition.operands)
+        yield fixed("axis", changed, f"the mean is taken over {word} too; LayerNorm takes each position alone.")
+
+
+def _spread_over(axes: tuple[int, ...], eps: float) -> Change:
+    return lambda x: (x.var(axes, keepdim=True, correction=0) + eps).sqrt()
+
+
+def _quotient_over(axes: tuple[int, ...]) -> Callable[..., Tensor]:
+    return lambda x, scale: (x - x.mean(axes, keepdim=True)) / scale
 
 
 def edit_whole(site: Site) -> Iterator[Edit]:

@@ -116,11 +116,11 @@ def edit_own_tensors(site: Site) -> Iterator[Edit]:
         if operand.name not in site.matched or operand.name not in site.values.definitions:
             continue
         tensor = operand.name.rpartition("hook_")[2]
-        for name in site.values.own_tensors(operand.name, site.layer):
-            if not is_called(name.removeprefix(OWN), tensor):
-                words = _instead(site, role, f"your `{name.removeprefix(OWN)}`")
-                changed = definition.with_operand(role, name)
-                yield fixed("wrong-operand", changed, words, 3, besides=_besides(site, name))
+        for name, kept in site.values.own_tensors(operand.name, site.layer).items():
+            if not is_called(name, tensor):
+                words = _instead(site, role, f"your `{name}`")
+                changed = definition.with_operand(role, kept)
+                yield fixed("wrong-operand", changed, words, 3, besides=_besides(site, kept))
 
 
 def _candidates(site: Site, role: str) -> list[str]:

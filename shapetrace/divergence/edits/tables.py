@@ -53,8 +53,30 @@ def _positions(site: Site) -> Iterator[Edit]:
     yield _edit(site, torch.zeros_like, one)
     along = "rows of `W_pos` are counted along the batch, and not along positions."
     yield _edit(site, lambda each: torch.arange(len(each))[:, None].expand_as(each), along, cost=2)
+    for lay_out in (_interleaved, _halves):
+        changed = site.definition.with_operand("table", change=lay_out)
+        words = (
+            "positions are sines and cosines, as in the first transformer; GPT-2 has a table that is learned, `W_pos`."
+        )
+        yield fixed("wrong-operand", changed, words, 2)
     changed = site.definition.with_operand("index", TOKENS, change=lambda each: each % size)
     yield fixed("wrong-operand", changed, "`W_pos` is read at the token ids instead of at the positions.")
+
+
+def _interleaved(table: Tensor) -> Tensor:
+    angles = _angles(table)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+def _halves(table: Tensor) -> Tensor:
+    angles = _angles(table)
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+def _angles(table: Tensor) -> Tensor:
+    """Of a table (posn, width), as in Vaswani et al. (2017), section 3.5: (posn, width / 2), in radians."""
+    positions, halves = (torch.arange(size, dtype=table.dtype) for size in (table.shape[0], table.shape[1] // 2))
+    return positions[:, None] / 10000 ** (2 * halves / table.shape[1])
 
 
 def _tokens(site: Site) -> Iterator[Edit]:

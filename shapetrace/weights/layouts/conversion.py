@@ -37,6 +37,8 @@ def convert(state: Mapping[str, Tensor], to: str, n_heads: int | None = None) ->
             f"weights such as {known} are in no known layout of GPT-2" if state else "there are no weights to convert",
             f"known are {', '.join(each.name for each in TABLES)}",
         )
+    if n_heads is not None and (not isinstance(n_heads, int) or n_heads < 1):
+        raise WeightsError(f"n_heads is {n_heads!r}, which is no number of heads", "give a whole number from 1 up")
     if n_heads is None and table is TRANSFORMER_LENS and layout.name != table.name:
         raise WeightsError(
             f"{layout.name}'s weights do not tell how many heads they have, and TransformerLens' are one a head",
@@ -70,12 +72,16 @@ def to_transformer_lens(state: Mapping[str, Tensor], layout: Layout, n_heads: in
 def from_transformer_lens(state: dict[str, Tensor], table: Table) -> dict[str, Tensor]:
     """Under a table's names, without a copy where it can be; takes them out of the state.
 
-    Raises WeightsError for what has no place there.
+    Raises WeightsError for what has no place there, and for a fused tensor of which a part is missing.
     """
     layers = sorted({int(match[1]) for match in (re.match(r"blocks\.(\d+)\.", key) for key in state) if match})
     theirs: dict[str, Tensor] = {}
     for slot in slots_of(table, layers, lambda row: "" if row.key in table.outside else table.optional_prefix):
-        if all(name in state for name in slot.names):
+        missing = [name for name in slot.names if name not in state]
+        if 0 < len(missing) < len(slot.names):
+            parts = ", ".join(f"`{name}`" for name in slot.names)
+            raise WeightsError(f"`{slot.key}` is made of {parts}, and there is no `{missing[0]}`")
+        if not missing:
             theirs[slot.key] = slot.pack(state)
             for name in slot.names:
                 del state[name]
@@ -91,7 +97,7 @@ def _unpack(slot: Slot, tensor: Tensor, n_heads: int) -> dict[str, Tensor]:
         whose = f"{n_heads} heads' " if n_heads > 1 else ""
         raise WeightsError(
             f"`{slot.key}` has shape {tuple(tensor.shape)}, which does not hold {whose}q, k and v",
-            "give the sizes of the weights with `--model` or `--set`, such as `--set n_heads=2`",
+            "give the number of heads that the weights were made with: `--set n_heads=2`, in Python n_heads=2",
         ) from None
 
 

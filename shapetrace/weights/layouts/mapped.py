@@ -52,8 +52,7 @@ def layout_from_map(given: Mapping[str, Any], shapes: Mapping[str, Shape], recog
                 f"the weights map gives `{key}` {f'`{strange[0]}`' if strange else 'no name'}",
                 suggest(strange[0], known) if strange else _HINT,
             )
-        transposed = isinstance(value, Mapping) and bool(value.get("transpose"))
-        slots.append(_slot(key, names, known[names[0]].ours, len(shapes[key]), transposed))
+        slots.append(_slot(key, names, known[names[0]].ours, len(shapes[key]), _is_transposed(key, value)))
     mapped = {name for slot in slots for name in slot.names}
     others, absent = (recognised.slots, recognised.absent) if recognised else ((), tuple(known.values()))
     kept = [slot for slot in others if slot.key not in given and not mapped & {*slot.names}]
@@ -71,7 +70,7 @@ def _per_layer(given: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[st
     lines: dict[str, Any] = {}
     for key, value in given.items():
         pattern = re.compile(re.escape(str(key)).replace(r"\#", r"(\d+)"))
-        layers = [match[1] for shape in shapes if "#" in str(key) and (match := pattern.fullmatch(shape))]
+        layers = [match[1] for own in shapes if "#" in str(key) and (match := pattern.fullmatch(own))]
         lines |= {str(key).replace("#", layer): _at_layer(value, layer) for layer in layers} or {str(key): value}
     return lines
 
@@ -88,9 +87,22 @@ def _slot(key: str, names: tuple[str, ...], ours: str, rank: int, transposed: bo
     parts = len(names) > 1
     theirs = _FLAT.get(ours, ours) if rank < len(ours.split()) or parts else ours
     if parts:
-        theirs = theirs.replace("(n h)", "(parts n h)") if "(" in theirs else theirs
+        theirs = theirs.replace("(n h)", "(parts n h)")
         ours = f"parts {ours}"
     return Slot(key, names, ours, reverse_axes(theirs) if transposed else theirs)
+
+
+def _is_transposed(key: str, value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    strange = [str(each) for each in value if each not in ("name", "transpose")]
+    if strange:
+        known = suggest(strange[0], ("name", "transpose"))
+        raise WeightsError(f"the weights map gives `{key}` a `{strange[0]}`, which means nothing", known)
+    transpose = value.get("transpose", False)
+    if not isinstance(transpose, bool):
+        raise WeightsError(f"the weights map gives `{key}` a `transpose` of {transpose!r}", "it is true or false")
+    return transpose
 
 
 def _names_of(value: Any) -> tuple[str, ...]:
