@@ -95,7 +95,18 @@ def is_symbol(name: str) -> bool:
 
 def is_batch(name: str) -> bool:
     """Whether the name is one of those that the batch has, which comes first."""
-    return as_written(name).lower() in ("b", "n", "bs", "bsz", "batch", "batch_size", "batch size", "nbatch", "b_")
+    return as_written(name).lower() in (
+        "b",
+        "n",
+        "bs",
+        "bsz",
+        "batch",
+        "batch_size",
+        "batch size",
+        "nbatch",
+        "b_",
+        "n_samples",
+    )
 
 
 def as_written(name: str) -> str:
