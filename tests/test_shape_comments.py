@@ -211,6 +211,17 @@ def test_what_speaks_to_tools_is_no_part_of_a_comment(check, comment):
     assert line.endswith(": y: comment says (T, B, C), is (3, 11, 8): axes 0 and 1 are swapped")
 
 
+def test_a_scalar_may_be_written_as_one_axis_of_one(check):
+    source = """
+    class Net(nn.Module):
+        def forward(self, x):
+            B, T, C = x.shape
+            loss = x.mean()  # (1,)
+            return loss
+    """
+    assert check(source, torch.ones(3, 11, 8)) == ["1 shape comment: 1 true, 0 false, 0 not reached"]
+
+
 def test_true_comments_are_silent(check):
     assert check(ATTENTION, torch.zeros(3, 11, 64)) == ["10 shape comments: 10 true, 0 false, 0 not reached"]
 

@@ -22,6 +22,8 @@ class Mismatch:
 
 def align(axes: Sequence[Axis], shape: Shape) -> list[tuple[Axis, int]] | None:
     """Each axis with its place in the shape; `...` takes as many as there are. None where the rank is another."""
+    if not shape and [axis.size for axis in axes] == [1]:
+        return []  # a scalar, which many write as (1)
     rests = [index for index, axis in enumerate(axes) if axis.kind == "rest"]
     if not rests:
         return list(zip(axes, range(len(shape)), strict=True)) if len(axes) == len(shape) else None
