@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shapetrace.axes.docstrings import entries_in
-from shapetrace.axes.grammar import AxisList, axis_lists_in
+from shapetrace.axes.grammar import axis_lists_in
+from shapetrace.axes.lists import AxisList
 from shapetrace.axes.vocabulary import strength_of
 
 Axes = tuple[str, ...]

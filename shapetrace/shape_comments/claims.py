@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from shapetrace.axes.grammar import Axis, AxisList
+from shapetrace.axes.axis import Axis
+from shapetrace.axes.lists import AxisList
 from shapetrace.recorder.access import Place
 
 FunctionKey = tuple[str, int]  # the name and the first line of a code object

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from shapetrace.axes.arithmetic import Name, Operation
-from shapetrace.axes.grammar import Axis
+from shapetrace.axes.axis import Axis
 from shapetrace.axes.vocabulary import as_written, is_batch
 from shapetrace.shape_comments.fitting import Mismatch, fits, known_count, mismatches
 from shapetrace.shape_comments.symbols import Known

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shapetrace.axes.arithmetic import Name, evaluate, has_no_solution, solve
-from shapetrace.axes.grammar import Axis
+from shapetrace.axes.axis import Axis
 from shapetrace.trace import Shape
 
 

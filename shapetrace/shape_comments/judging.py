@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
 from shapetrace.axes.arithmetic import Name
-from shapetrace.axes.grammar import Axis
+from shapetrace.axes.axis import Axis
 from shapetrace.axes.vocabulary import as_written, is_batch, strength_of
 from shapetrace.shape_comments.claims import Claim, ClaimedFile
+from shapetrace.shape_comments.concluding import NO_SHAPE, Judgement, conclude, may_be_shape
 from shapetrace.shape_comments.explaining import Probe, distance, explain, find_order
-from shapetrace.shape_comments.findings import FALSE, NOT_REACHED, TRUE, UNDECIDED, Finding, Fix
+from shapetrace.shape_comments.findings import FALSE, TRUE, UNDECIDED, Finding
 from shapetrace.shape_comments.fitting import align, bind, fits, known_count, mismatches, names_of
 from shapetrace.shape_comments.resolving import Resolution, count_elsewhere, resolve
 from shapetrace.shape_comments.symbols import Known
 from shapetrace.shape_comments.watching import Scope, Sighting, Value
 from shapetrace.trace import Shape
-
-_NO_SHAPE = "no shape"  # prose, as its words tell beside the tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What one sighting says of its claim."""
-
-    status: str
-    value: Value = ("", ())
-    reason: str = ""
-    written: tuple[str, ...] | None = None
 
 
 def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -> tuple[list[Finding], list[str]]:
@@ -51,7 +39,7 @@ def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -
     for file in files:
         known = uses[id(file)]
         for claim in file.claims:
-            finding = _conclude(claim, judged, known)
+            finding = conclude(claim, judged, known)
             if finding is not None:
                 findings.append(finding)
     notes = [
@@ -84,12 +72,12 @@ class _Court:
             return Judgement(TRUE, (*sighting.values, *sighting.lenient, ("", ()))[0])
         if not sighting.values and not sighting.lenient:
             out_of_sight = claim.about.nodes or claim.about.lenient
-            return Judgement(UNDECIDED if out_of_sight and _may_be_shape(claim, self._uses) else _NO_SHAPE)
+            return Judgement(UNDECIDED if out_of_sight and may_be_shape(claim, self._uses) else NO_SHAPE)
         sizes = self._resolution.sizes_for(sighting)
         axes = self._axes_of(claim, sighting)
         values = sighting.values if claim.about.each else sighting.values[:1]
         if not any(self._is_shape(claim, sighting, shape) for _, shape in (*values, *sighting.lenient)):
-            return Judgement(_NO_SHAPE)
+            return Judgement(NO_SHAPE)
         wrong = next((each for each in values if not fits(axes, each[1], sizes)), None)
         if values and wrong is None:
             return self._look_twice(sighting, axes, values[0])
@@ -103,7 +91,7 @@ class _Court:
             return Judgement(UNDECIDED)
         wrong = min((wrong, *sighting.lenient), key=lambda each: distance(axes, each[1], sizes))
         if not self._is_shape(claim, sighting, wrong[1]):
-            return Judgement(_NO_SHAPE)
+            return Judgement(NO_SHAPE)
         if claim.kind == "docstring" and self._is_only_word(sighting, axes, wrong):
             return Judgement(UNDECIDED, wrong)
         if self._has_moved_on(sighting, axes, wrong):
@@ -306,73 +294,3 @@ def _alike(claim: Claim, shape: Shape) -> Iterable[tuple[tuple[str, str], int]]:
         for second, other in pairs[index + 1 :]:
             if size == other and first != second and size > 1:
                 yield (as_written(first), as_written(second)), size
-
-
-def _conclude(claim: Claim, judged: dict[Claim, list[Judgement]], uses: Counter[str]) -> Finding | None:
-    """False where no run of the line makes it true; None for what turned out to be no shape comment."""
-    judgements = judged.get(claim, [])
-    told = [each for each in judgements if each.status != _NO_SHAPE]
-    finding = Finding(claim.file, claim.line, claim.kind, _written(claim), NOT_REACHED)
-    if judgements and not told:
-        return None
-    if not told:
-        return finding if _may_be_shape(claim, uses) else None
-    for status in (TRUE, FALSE, UNDECIDED):
-        found = next((each for each in told if each.status == status), None)
-        if found is None:
-            continue
-        if status == FALSE and any(each.status == TRUE for other in claim.others for each in _all(other, judged)):
-            return replace(finding, status=TRUE, name=found.value[0], shape=found.value[1])
-        return replace(
-            finding,
-            status=status,
-            name=found.value[0],
-            shape=found.value[1],
-            reason=found.reason,
-            fix=_fix(claim, found),
-        )
-    return None
-
-
-def _all(claim: Claim, judged: dict[Claim, list[Judgement]]) -> Iterable[Judgement]:
-    """Of the claim as it was before it knew the others."""
-    return (
-        each
-        for known, every in judged.items()
-        if known.file == claim.file
-        and known.line == claim.line
-        and known.column == claim.column
-        and known.said == claim.said
-        for each in every
-    )
-
-
-def _written(claim: Claim) -> str:
-    text = " ".join(claim.said.text.split())
-    return f'"{text}"' if claim.kind in ("annotation", "pattern") else text
-
-
-def _may_be_shape(claim: Claim, uses: Counter[str]) -> bool:
-    """Of a line that did not run."""
-    said = claim.said
-    if said.is_shape or claim.kind in ("annotation", "pattern"):
-        return True
-    if not said.has_names or not (said.is_placed or said.role == "operand"):
-        return False
-    if len(said.axes) == 1:
-        return uses[claim.names[0]] > 1 and said.confidence == 2
-    return all(strength_of(name) == 2 or uses[name] > 1 for name in claim.names)
-
-
-def _fix(claim: Claim, judgement: Judgement) -> Fix | None:
-    if judgement.written is None or claim.column < 0 or claim.kind == "pattern":
-        return None
-    text = claim.said.text
-    if claim.kind == "annotation":
-        return Fix(claim.column, text, " ".join(judgement.written))
-    opening, closing = (text[0], text[-1]) if text[0] in "([" else ("", "")
-    between = ", " if ", " in text or "," not in text else ","
-    if "," not in text:
-        crossed = [each for each in (" x ", " × ", "×") if each in text]
-        between = crossed[0] if crossed else " " if " " in text.strip("()[]") else ", "
-    return Fix(claim.column, text, opening + between.join(judgement.written) + closing)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from shapetrace.axes.grammar import Axis, AxisList, axes_in_pattern
+from shapetrace.axes.axis import Axis, axes_in_pattern
+from shapetrace.axes.lists import AxisList
 
 _EINOPS = ("rearrange", "reduce", "repeat", "einsum", "pack", "unpack", "EinMix", "parse_shape")
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-import io
 import linecache
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from shapetrace.axes.docstrings import RETURNED, entries_in
-from shapetrace.axes.grammar import AxisList, axis_lists_in
+from shapetrace.axes.grammar import axis_lists_in
+from shapetrace.axes.lists import AxisList
 from shapetrace.recorder.access import Place, read_place
 from shapetrace.shape_comments.bindings import Function, arguments_of, bindings_of, key_of, returned_count, words_of
 from shapetrace.shape_comments.claims import About, Claim, ClaimedFile, FunctionKey
+from shapetrace.shape_comments.comments import Comment, comments_in
 from shapetrace.shape_comments.notation import axes_of_annotation, is_result, items_of, pattern_in
 from shapetrace.shape_comments.statements import (
     about_operand,
@@ -36,15 +37,6 @@ _RESULTS = {
     *("now", "then", "here", "becomes", "final", "it", "this", "dim", "dims", "dimensions", "tensor", "note"),
 }
 _SIMPLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
-_TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):)[^#]*", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class _Comment:
-    line: int
-    column: int
-    text: str  # from the `#`
-    stands_alone: bool
 
 
 def read_claims(path: str) -> ClaimedFile:
@@ -58,7 +50,7 @@ def _read(path: str, text: str) -> ClaimedFile:
     file = ClaimedFile(path)
     try:
         tree = ast.parse(text)
-        comments = list(_comments(text))
+        comments = list(comments_in(text))
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return file
     _Reader(file, tree, text.split("\n"), comments).read()
@@ -66,20 +58,8 @@ def _read(path: str, text: str) -> ClaimedFile:
     return file
 
 
-def _comments(text: str) -> Iterator[_Comment]:
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            alone = not token.line[: token.start[1]].strip()
-            yield _Comment(token.start[0], token.start[1], _blank_tools(token.string), alone)
-
-
-def _blank_tools(comment: str) -> str:
-    """The comment without what speaks to tools; what comes after that stays in its column."""
-    return _TOOLS.sub(lambda found: " " * len(found[0]), comment).rstrip()
-
-
 class _Reader:
-    def __init__(self, file: ClaimedFile, tree: ast.Module, rows: list[str], comments: list[_Comment]):
+    def __init__(self, file: ClaimedFile, tree: ast.Module, rows: list[str], comments: list[Comment]):
         self._file = file
         self._rows = rows
         self._trailing = {each.line: each for each in comments if not each.stands_alone}
@@ -125,7 +105,7 @@ class _Reader:
         self._file.claims.append(claim)
         return claim
 
-    def _claims_of(self, comment: _Comment, before: str = "") -> list[Claim]:
+    def _claims_of(self, comment: Comment, before: str = "") -> list[Claim]:
         """The claims of a comment; before: the row above, of which it is the rest."""
         text = comment.text.lstrip("#! ").rstrip()
         prefix = f"{before} " if before else ""
@@ -150,7 +130,7 @@ class _Reader:
         is_phrase = re.match(r"[A-Za-z-]+ (?:[\w-]+ )*?[\w-]+:", text) and not set(one.labels) & self._variables
         return replace(one, labels=()) if is_phrase else one
 
-    def _read_trailing(self, comment: _Comment) -> None:
+    def _read_trailing(self, comment: Comment) -> None:
         statement = self._innermost.get(comment.line)
         claims = self._claims_of(comment)
         if statement is None or not claims:
@@ -219,8 +199,8 @@ class _Reader:
 
     # Comments that stand alone
 
-    def _blocks(self) -> Iterator[list[_Comment]]:
-        block: list[_Comment] = []
+    def _blocks(self) -> Iterator[list[Comment]]:
+        block: list[Comment] = []
         for row in sorted(self._alone):
             comment = self._alone[row]
             if block and (row != block[-1].line + 1 or comment.column != block[-1].column):
@@ -230,7 +210,7 @@ class _Reader:
         if block:
             yield block
 
-    def _read_block(self, block: list[_Comment]) -> None:
+    def _read_block(self, block: list[Comment]) -> None:
         following = self._innermost.get(block[-1].line + 1)
         inside = self._innermost.get(block[-1].line)
         if inside is not None and inside.lineno < block[0].line and not getattr(inside, "body", None):
@@ -263,7 +243,7 @@ class _Reader:
         is_told = said.role != "operand" and len(places) == len(labels)
         return places if is_told and all(each.root in self._variables for each in places) else ()
 
-    def _read_named(self, claim: Claim, places: tuple[Place, ...], later: ast.stmt, block: list[_Comment]) -> None:
+    def _read_named(self, claim: Claim, places: tuple[Place, ...], later: ast.stmt, block: list[Comment]) -> None:
         """`# q: (B, nh, T, hs)` on a row of its own: of q as it was bound above, or as a statement below binds it."""
         names = tuple(ast.parse(place.text, mode="eval").body for place in places)
         roots = {place.root for place in places}
@@ -287,7 +267,7 @@ class _Reader:
         bound = self._file.bindings.get(key_of(around[-1]), []) if around else []
         return any(each.name in names and each.line < row for each in bound)
 
-    def _read_inner_block(self, statement: ast.stmt, block: list[_Comment]) -> None:
+    def _read_inner_block(self, statement: ast.stmt, block: list[Comment]) -> None:
         """Comments between the lines of a statement: on the line below them."""
         if not isinstance(statement, _SIMPLE):
             return
@@ -388,7 +368,7 @@ class _Reader:
                 self._at_return(key, claim)
         self._read_docstring(function, key, [each.arg for each in arguments])
 
-    def _read_header(self, function: Function, comment: _Comment, claims: list[Claim]) -> None:
+    def _read_header(self, function: Function, comment: Comment, claims: list[Claim]) -> None:
         """`def forward(self, x):  # (B, T, C) -> (B, T, H)`; a comment on an argument's own row is read there."""
         key, arguments = key_of(function), arguments_of(function)
         on_row = [each for each in arguments if each.lineno == comment.line]
@@ -503,7 +483,7 @@ def _multiplies(statement: ast.stmt, factors: list[Claim]) -> bool:
     return isinstance(value, ast.expr) and bool(operands_in(value, len(factors), factors[0].said.joint))
 
 
-def _speaks_of_shapes(claim: Claim, comment: _Comment) -> bool:
+def _speaks_of_shapes(claim: Claim, comment: Comment) -> bool:
     """In a comment of its own, a list in the middle of a sentence is a part of the sentence."""
     said = claim.said
     ends = not comment.text.rstrip()[claim.column - comment.column + len(said.text) :].strip(" .;,")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shapetrace.axes.grammar import AxisList
+from shapetrace.axes.lists import AxisList
 from shapetrace.recorder.access import Place, read_place
 from shapetrace.shape_comments.claims import About
 
