@@ -135,7 +135,7 @@ def _run(target: Target, inputs: Inputs, vocabulary: int | None, seed: int) -> t
             f"{target.name}'s logits hold {'nan' if last.isnan().any() else 'inf'}",
             "`shapetrace run --stats` shows where",
         )
-    return last, hidden()
+    return last, hidden(len(last))
 
 
 def _find_logits(output: Any, vocabulary: int | None) -> Tensor | None:
@@ -147,32 +147,37 @@ def _find_logits(output: Any, vocabulary: int | None) -> Tensor | None:
 
 
 @contextmanager
-def _watching_the_head(model: nn.Module, vocabulary: int | None) -> Iterator[Callable[[], Vector | None]]:
-    """Yields what tells the last hidden state: what went into the module that returned the logits, else what the last
-    module returned, for the logits can be computed without one."""
+def _watching_the_head(model: nn.Module, vocabulary: int | None) -> Iterator[Callable[[int], Vector | None]]:
+    """Yields what tells the last hidden state, given how many logits there are.
+
+    It is what went into the module that returned the logits, else what the last module returned, for the logits can be
+    computed without one.
+    """
     into: dict[str, Tensor] = {}
-    out_of: dict[str, Tensor] = {}
+    out_of: dict[str, tuple[Tensor, Tensor | None]] = {}  # and what went in
 
     def hook(path: str) -> Callable[..., None]:
         def keep(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             if not isinstance(output, Tensor) or not output.is_floating_point() or not output.ndim:
                 return
-            is_head = output.shape[-1] == vocabulary and args and isinstance(args[0], Tensor)
-            if is_head and args[0].is_floating_point():
+            given = args[0] if args and isinstance(args[0], Tensor) and args[0].is_floating_point() else None
+            if output.shape[-1] == vocabulary and given is not None:
                 into.clear()
-                into[path] = args[0]
+                into[path] = given
             else:
                 out_of.clear()
-                out_of[path] = output
+                out_of[path] = (output, given)
 
         return keep
 
     leaves = [(path, module) for path, module in model.named_modules() if path and not any(module.children())]
     handles = [nn.Module.register_forward_hook(module, hook(path)) for path, module in leaves]
 
-    def tell() -> Vector | None:
+    def tell(count: int) -> Vector | None:
         found = [(f"into {path}", each) for path, each in into.items()]
-        found += [(f"out of {path}", each) for path, each in out_of.items()]
+        for path, (output, given) in out_of.items():  # it may be the head, where the vocabulary is not known
+            is_head = output.shape[-1] == count and given is not None
+            found.append((f"into {path}", given) if is_head and given is not None else (f"out of {path}", output))
         return _summarise(*found[0]) if found else None
 
     try:

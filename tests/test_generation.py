@@ -218,6 +218,20 @@ def test_the_hidden_state_is_what_the_logits_are_made_of():
     assert step.logits.most == pytest.approx(float(seen.output[0, -1].max()))
 
 
+def test_the_head_of_a_model_that_does_not_tell_its_vocabulary():
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Parameter(torch.ones(10, 4))
+            self.head = nn.Linear(4, 10)
+
+        def forward(self, idx):
+            return self.head(self.rows[idx])
+
+    (step,) = steps_of(Plain(), [1], 1)
+    assert step.hidden == Vector("into head", 4, 2.0, (1.0, 1.0, 1.0, 1.0))
+
+
 def test_greedily_a_model_of_transformers_says_what_transformers_says():
     from transformers import GPT2Config, GPT2LMHeadModel
 

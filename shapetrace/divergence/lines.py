@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from shapetrace.divergence.definitions import Definition
 from shapetrace.divergence.observation import Observation, Observed
 
-_MADE_OUTSIDE = ("resid_pre", "scale", "normalized", "out")  # what a block or a norm is given or takes no part in
+# A block is given its resid_pre; where a norm is a library's, what is inside of it has no statement of yours.
+_MADE_OUTSIDE = ("resid_pre", "scale", "normalized", "out")
 
 _STREAMS = ("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post")
 

@@ -112,7 +112,7 @@ def record_reference(
 
 
 def _compute(definitions: Mapping[str, Definition], state: Mapping[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
-    """Every activation by its definition, in float64, in the dtype of the weights."""
+    """Every activation by its definition, computed in float64 and given in the dtype of the weights."""
     found = {TOKENS: tokens.cpu(), POSITIONS: torch.arange(tokens.shape[1]).expand(tokens.shape)}
 
     def value_of(name: str) -> Tensor:
