@@ -18,6 +18,8 @@ from shapetrace.axes.arithmetic import evaluate, parse_size, solve
 from shapetrace.axes.docstrings import entries_in
 from shapetrace.axes.grammar import axis_lists_in
 from shapetrace.cli import main
+from shapetrace.shape_comments.construction import watching_construction
+from shapetrace.shape_comments.watching import Watcher
 
 # What is read
 
@@ -680,3 +682,17 @@ def test_any_other_order_is_found_at_its_line(check, name, order):
 def test_no_text_is_too_odd_to_read(text):
     for one in axis_lists_in(text):
         assert text[one.start : one.end] == one.text
+
+
+def test_a_mistake_of_ours_does_not_come_out_of_a_constructor(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(
+        "class Net:\n    def __init__(self):\n        self.done = False\n        self.done = True\n"
+    )
+    spec = importlib.util.spec_from_file_location("net_of_ours", tmp_path / "net.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(Watcher, "begin", lambda *arguments: 1 / 0)
+    built, before = [], sys.gettrace()
+    with pytest.raises(ZeroDivisionError), watching_construction():
+        built.append(module.Net())
+    assert (built[0].done, sys.gettrace()) == (True, before)

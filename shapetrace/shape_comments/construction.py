@@ -26,11 +26,14 @@ def watching_construction() -> Iterator[Watcher]:
         yield tracer.watcher
     finally:
         sys.settrace(before)
+    if tracer.error is not None:
+        raise tracer.error
 
 
 class _Tracer:
     def __init__(self) -> None:
         self.watcher = Watcher(Outputs())
+        self.error: Exception | None = None  # of ours: it must not come out of a line of the user's
         self._sources: dict[CodeType, Source | None] = {}
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> _Frame | None:
@@ -41,22 +44,41 @@ class _Tracer:
             )
             self._sources[code] = read_source(code.co_filename) if is_own else None
         source = self._sources[code]
-        return None if source is None else _Frame(self.watcher, source, frame)
+        return None if source is None else _Frame(self, source, frame)
+
+    def fail(self, error: Exception) -> None:
+        """Watch no more."""
+        self.error = self.error or error
+        sys.settrace(None)
 
 
 class _Frame:
     """One run of one function."""
 
-    def __init__(self, watcher: Watcher, source: Source, frame: FrameType):
+    def __init__(self, tracer: _Tracer, source: Source, frame: FrameType):
         owner = frame.f_locals.get("self")
-        self._watcher = watcher
+        self._tracer = tracer
+        self._watcher = tracer.watcher
         self._source = source
         self._owners = [owner] if isinstance(owner, nn.Module) else []
         self._statement = NO_STATEMENT
         self._raised = False
-        watcher.enter(frame, self._owners)
+        try:
+            self._watcher.enter(frame, self._owners)
+        except Exception as error:
+            tracer.fail(error)
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> _Frame:
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> _Frame | None:
+        if self._tracer.error is not None:
+            return None
+        try:
+            self._step(frame, event, arg)
+        except Exception as error:
+            self._tracer.fail(error)
+            return None
+        return self
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> None:
         running, line = self._statement, frame.f_lineno
         if event == "exception":
             self._raised = True
@@ -70,4 +92,3 @@ class _Frame:
             self._raised = False
             self._statement = self._source.statement_at(line)
             self._watcher.begin(frame, self._statement)
-        return self

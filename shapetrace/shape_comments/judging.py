@@ -25,7 +25,7 @@ def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -
     elsewhere = count_elsewhere(scopes)
     uses = {id(file): _uses(file) for file in files}
     judged: dict[Claim, list[Judgement]] = defaultdict(list)
-    alike: dict[tuple[str, str], tuple[int, Claim]] = {}
+    alike: dict[tuple[str, str], int] = {}
     for scope in scopes:
         resolution = resolve(scope, elsewhere)
         court = _Court(scope, resolution, uses[id(scope.file)], probe, elsewhere)
@@ -34,7 +34,8 @@ def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -
             judged[sighting.claim].append(judgement)
             if judgement.status == TRUE:
                 for pair, size in _alike(sighting.claim, judgement.value[1]):
-                    alike.setdefault(pair, (size, sighting.claim))
+                    if pair[::-1] not in alike:
+                        alike.setdefault(pair, size)
     findings = []
     for file in files:
         known = uses[id(file)]
@@ -44,7 +45,7 @@ def judge(files: Iterable[ClaimedFile], scopes: Sequence[Scope], probe: Probe) -
                 findings.append(finding)
     notes = [
         f"{first} and {second} are both {size} here: a comment that takes one for the other would pass"
-        for (first, second), (size, _) in alike.items()
+        for (first, second), size in alike.items()
     ]
     return findings, notes
 
