@@ -33,17 +33,17 @@ def check(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> ShapeCommen
 
 
 def check_call(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
-    named_inputs: dict[str, Any],
-    probe: Probe = _AS_GIVEN,
-    stats: bool = False,
-    built: Watcher | None = None,
+    model: nn.Module, inputs: tuple[Any, ...], named_inputs: dict[str, Any], stats: bool = False
 ) -> tuple[Trace, ShapeComments]:
-    """The same, and the trace of the call.
+    """The same, and the trace of the call."""
+    trace, watcher = watch_call(model, inputs, named_inputs, stats)
+    return trace, conclude_call(model, watcher)
 
-    probe: the sizes that were chosen for it. built: what was seen of the model's construction.
-    """
+
+def watch_call(
+    model: nn.Module, inputs: tuple[Any, ...], named_inputs: dict[str, Any], stats: bool = False
+) -> tuple[Trace, Watcher]:
+    """Call the model once; the trace, and what its claims are about. Raises whatever the model raises."""
     watchers: list[Watcher] = []
 
     def watch(outputs: Outputs) -> Watcher:
@@ -52,14 +52,22 @@ def check_call(
 
     with torch.no_grad(), recording(model, stats=stats, watch=watch) as trace:
         model(*inputs, **named_inputs)
-    watcher = watchers[0]
+    return trace, watchers[0]
+
+
+def conclude_call(
+    model: nn.Module, watcher: Watcher, probe: Probe = _AS_GIVEN, built: Watcher | None = None
+) -> ShapeComments:
+    """What a call tells of each claim. probe: the sizes that were chosen for it. built: what was seen of the model's
+    construction.
+    """
     homes = _homes_of(model)
     seen = [*(built.scopes if built else ()), *watcher.scopes]
     every = {**watcher.files, **(built.files if built else {})}
     files = {path: file for path, file in every.items() if package_of(path) in homes}
     scopes = [each for each in seen if each.file.path in files] + list(see_attributes(model, files))
     findings, notes = judge(list(files.values()), scopes, probe)
-    return trace, ShapeComments(tuple(findings), tuple(notes))
+    return ShapeComments(tuple(findings), tuple(notes))
 
 
 def _homes_of(model: nn.Module) -> set[str]:

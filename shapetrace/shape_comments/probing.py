@@ -14,7 +14,7 @@ from shapetrace.errors import ShapetraceError
 from shapetrace.inputs import Asked, Inputs
 from shapetrace.recorder.tensors import shape_of_parameter
 from shapetrace.running import prepare
-from shapetrace.shape_comments.checking import check_call
+from shapetrace.shape_comments.checking import conclude_call, watch_call
 from shapetrace.shape_comments.explaining import Probe
 from shapetrace.shape_comments.findings import ShapeComments
 from shapetrace.shape_comments.watching import Watcher
@@ -48,9 +48,11 @@ def check_target(
     for given, probe in _attempts(target.model, inputs, asked, seed, meta):
         try:
             with seeded(seed), torch.device("meta") if meta else nullcontext():
-                return check_call(target.model, given.args, given.kwargs, probe, built=built)[1]
+                _, watcher = watch_call(target.model, given.args, given.kwargs)
         except Exception as raised:
             error = raised
+        else:
+            return conclude_call(target.model, watcher, probe, built)
     reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     raise ShapetraceError(
         f"{target.name}: the forward raised, so that its comments cannot be checked: {reason}",
