@@ -21,7 +21,8 @@ def printed_by(command):
     words = shlex.split(command)
     assert words[0] == "shapetrace"
     result = CliRunner().invoke(main, words[1:])
-    shows_a_failure = words[1] == "compare" or "✗" in result.stdout or "First divergence" in result.stdout
+    failures = ("✗", "First divergence", "comment says")
+    shows_a_failure = words[1] == "compare" or any(each in result.stdout for each in failures)
     assert result.exit_code == (1 if shows_a_failure else 0), result.output
     return "\n".join(line.rstrip() for line in result.stdout.splitlines())
 
