@@ -350,6 +350,23 @@ def test_logits_of_the_last_position_only(reference):
     assert (report.ok, report.first_divergence, report.same_argmax) == (True, None, True)
 
 
+class LogitsTurned(Transformer):
+    def forward(self, tokens):
+        return super().forward(tokens).transpose(1, 2)
+
+
+def test_logits_in_another_shape(reference):
+    report = diff_of(LogitsTurned(TINY).eval(), reference)
+    batch, posn = TOKENS.shape
+    assert (report.ok, report.remarks) == (
+        True,
+        (
+            f"your logits are ({batch}, {TINY.d_vocab}, {posn}) and the reference's ({batch}, {posn}, {TINY.d_vocab}): "
+            "the same numbers in another shape",
+        ),
+    )
+
+
 class LossAndLogits(Transformer):
     def forward(self, tokens):
         logits = super().forward(tokens)

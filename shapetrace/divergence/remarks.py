@@ -41,6 +41,16 @@ def remark_on_tensors(
     if absent:
         yield f"not made by name in yours, and what comes of it is right: {', '.join(absent)}"
     yield from _finite_masks(aligned)
+    yield from _other_shape([*aligned.values()][-1])
+
+
+def _other_shape(logits: Aligned) -> Iterator[str]:
+    """The logits, but not as the reference returns them: a caller may take another axis for the vocabulary."""
+    expected = tuple(logits.reference.shape)
+    for each in logits.alike[:1]:
+        shape = tuple(each.value.shape)
+        if shape != expected and each.value.numel() == logits.reference.numel():
+            yield f"your logits are {shape} and the reference's {expected}: the same numbers in another shape"
 
 
 def _proven(found: Sequence[Aligned]) -> set[str]:
