@@ -17,7 +17,7 @@ from shapetrace.axes import Axes, axes_in_annotation, axes_in_comment, axes_in_d
 from shapetrace.recorder.access import Place, read_place
 
 # Comments, or ends of comments, that speak to a tool and not to a reader.
-_FOR_TOOLS = re.compile(
+FOR_TOOLS = re.compile(
     r"\s*#\s*(?:(?:noqa|nosec|Copied from)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):)[^#]*", re.I
 )
 
@@ -132,7 +132,7 @@ def _columns_of_lone_comments(text: str) -> dict[int, int]:
 
 def _for_readers(comment: str) -> str:
     """`# (B, T)  # noqa: E501` -> `(B, T)`."""
-    return _FOR_TOOLS.sub("", comment).lstrip("#").strip()
+    return FOR_TOOLS.sub("", comment).lstrip("#").strip()
 
 
 def _read_statement(node: ast.stmt, comments: dict[int, str], alone: dict[int, int]) -> Statement:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_TOOLS = re.compile(r"\s*#\s*(?:(?:noqa|nosec)\b|(?:type|fmt|pragma|pylint|pyright|mypy|isort|ruff|yapf):)[^#]*", re.I)
+from shapetrace.recorder.source import FOR_TOOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +30,4 @@ def comments_in(text: str) -> Iterator[Comment]:
 
 def _blank_tools(comment: str) -> str:
     """The comment without what speaks to tools; what comes after that stays in its column."""
-    return _TOOLS.sub(lambda found: " " * len(found[0]), comment).rstrip()
+    return FOR_TOOLS.sub(lambda found: " " * len(found[0]), comment).rstrip()

@@ -247,12 +247,12 @@ def _bars_on_terminals_only() -> Iterator[None]:
 
     were_on = logging.is_progress_bar_enabled()
     if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call] # transformers has no types there
     try:
         yield
     finally:
         if were_on:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call] # as above
 
 
 def _read_value(text: str) -> Any:
