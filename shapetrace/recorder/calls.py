@@ -14,7 +14,16 @@ from shapetrace.axes import fit_axes
 from shapetrace.recorder.forwards import Forward
 from shapetrace.recorder.leaves import walk_values
 from shapetrace.recorder.source import NO_STATEMENT, Statement, locate
-from shapetrace.recorder.tensors import Identity, device_of, dtype_of, form_of, identity_of, shape_of, stats_of
+from shapetrace.recorder.tensors import (
+    Identity,
+    device_of,
+    dtype_of,
+    form_of,
+    identity_of,
+    placing_of,
+    shape_of,
+    stats_of,
+)
 from shapetrace.trace import ModuleCall, TensorRecord
 
 # Called with the path of the module, the record and the tensor, at the moment it gets its name.
@@ -47,6 +56,7 @@ def _describe(
     name: str, role: str, tensor: Tensor, statement: Statement, file: str, line: int, in_place: bool
 ) -> TensorRecord:
     shape = shape_of(tensor)
+    placements, local_shape = placing_of(tensor)
     return TensorRecord(
         name,
         role,
@@ -57,6 +67,8 @@ def _describe(
         fit_axes(statement.readings, shape),
         statement.comment,
         kind=form_of(tensor),
+        placements=placements,
+        local_shape=local_shape,
         source=locate(file, line),
     )
 
@@ -155,7 +167,8 @@ class CallStack:
         """Write down that the tensor got this name in the innermost call, at that line of that file."""
         call = self.under_way[-1]
         sort = type(tensor), tensor.layout, tensor.dtype, tensor.device
-        facts = (name, role, shape_of(tensor), sort, in_place, id(statement), file, line)
+        placing = None if type(tensor) is Tensor else placing_of(tensor)
+        facts = (name, role, shape_of(tensor), sort, placing, in_place, id(statement), file, line)
         record = self._records.get(facts)
         if record is None:
             record = self._records[facts] = _describe(name, role, tensor, statement, file, line, in_place)

@@ -21,7 +21,8 @@ from shapetrace.recorder.forwards import Forward, describe_forward
 from shapetrace.recorder.frames import FrameWatcher, Spectator
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.parameters import describe_model, describe_module, first_names
-from shapetrace.recorder.paths import ModulePaths, name_modules
+from shapetrace.recorder.paths import ModulePaths, name_modules, without_replication
+from shapetrace.recorder.placings import placings_of
 from shapetrace.recorder.source import NO_STATEMENT
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.trace import Failure, ModelRecord, ModuleCall, Trace
@@ -63,6 +64,7 @@ def recording(
     """
     if not isinstance(model, nn.Module):
         raise ShapetraceError(f"a recording takes a torch.nn.Module, not {type(model).__name__}")
+    model = without_replication(model)
     trace = Trace(ModelRecord(name, type(model).__name__, 0, 0))  # filled when the block ends
     recorder = _Recorder(model, CallStack(stats, observe), watch)
     failure = None
@@ -126,6 +128,7 @@ class _Recorder:
         self._watcher = FrameWatcher(stack, self._is_watched, watch(self._outputs) if watch is not None else None)
         self._handles: list[RemovableHandle] = []
         self._modules: dict[str, nn.Module] = name_modules(model)
+        self._placings = placings_of(self._modules)
         self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
         self._left: dict[int, str] = {}  # by the id of each module that an exception may have left, its path
 
@@ -157,7 +160,9 @@ class _Recorder:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
         notes = notes_of(self._model)
         described = {
-            path: replace(describe_module(path, each, self._first_names), note=self._note(path, each, notes))
+            path: replace(
+                describe_module(path, each, self._first_names, self._placings), note=self._note(path, each, notes)
+            )
             for path, each in self._modules.items()
         }
         called: set[str] = set()
@@ -171,7 +176,7 @@ class _Recorder:
         uncalled = tuple(
             each for path, each in described.items() if path not in called and (each.parameters or each.buffers)
         )
-        return Trace(describe_model(self._model, name, weights), calls, uncalled)
+        return Trace(describe_model(self._model, name, weights, self._placings.mesh), calls, uncalled)
 
     def _note(self, path: str, module: nn.Module, notes: dict[int, str]) -> str:
         first = self._paths.first_path_of(module)

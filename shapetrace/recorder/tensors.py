@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from shapetrace.trace import Shape, TensorStats
 
 _SAMPLES = 4
 Identity = tuple[int, int]
+_PLAIN = ("torch.nn.parameter", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 UNCOUNTED = -1  # the version of a tensor whose changes torch does not count
 
 
@@ -41,15 +44,49 @@ def dtype_of(tensor: Tensor) -> str:
 
 
 def form_of(tensor: Tensor) -> str:
-    """`sparse_csr`, `nested`, `DTensor`, the class of any other subclass; "" of a plain dense tensor or parameter."""
+    """`sparse_csr`, `nested`, the class of another subclass; "" of a plain dense tensor or parameter, and of a DTensor.
+
+    What a collective has yet to bring, an AsyncCollectiveTensor, is that tensor.
+    """
     cls, layout = type(tensor), tensor.layout
     if layout is torch.strided and (cls is Tensor or cls is nn.Parameter) and not tensor.is_nested:
         return ""
     if tensor.is_nested:
         return "nested"
-    if cls is not Tensor and cls.__module__ != "torch.nn.parameter":
+    if cls is not Tensor and cls.__module__ not in _PLAIN:
         return cls.__name__
     return "" if layout is torch.strided else str(layout).removeprefix("torch.")
+
+
+def placing_of(tensor: Tensor) -> tuple[tuple[str, ...], Shape | None]:
+    """Of a DTensor, its placement by mesh dimension, and the local shape; of any other () and None."""
+    if not is_distributed(tensor):
+        return (), None
+    distributed: Any = tensor
+    # By the attribute: `to_local` would be one more operation of the forward's.
+    return tuple(map(_write_placement, distributed.placements)), shape_of(distributed._local_tensor)
+
+
+def is_distributed(tensor: Tensor) -> bool:
+    """Whether it is a DTensor; before anyone has imported these, which takes long, there is none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def whole_of(tensor: Tensor) -> Tensor:
+    """The tensor itself; of a DTensor the values of all ranks, which all of them have to ask for."""
+    if is_distributed(tensor):
+        distributed: Any = tensor
+        whole: Tensor = distributed.full_tensor()
+        return whole
+    return tensor
+
+
+def _write_placement(placement: Any) -> str:
+    """`Shard(2)`, `Replicate`, `Partial(sum)`."""
+    name = type(placement).__name__.lstrip("_")
+    what = getattr(placement, "dim", getattr(placement, "reduce_op", None))
+    return name if what is None else f"{name}({what})"
 
 
 def device_of(tensor: Tensor) -> str:
@@ -71,7 +108,8 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
     if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
         return None
     try:
-        values = (tensor.detach().abs() if tensor.is_complex() else tensor.detach()).double()
+        values = whole_of(tensor.detach())
+        values = (values.abs() if values.is_complex() else values).double()
         return _figures_of(values)
     except (NotImplementedError, RuntimeError, TypeError):  # less than a byte each, no float64 there, or no values
         return None
