@@ -16,6 +16,7 @@ from shapetrace.recorder.calls import Observer
 from shapetrace.recorder.crash.site import find_site
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.paths import name_modules
+from shapetrace.recorder.tensors import whole_of
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.target import Target
 from shapetrace.target.seeding import seeded
@@ -89,5 +90,5 @@ def _predict(target: Target, inputs: Inputs, output: Any) -> tuple[str, ...]:
 
 def _logits_in(output: Any, count: int, vocabulary: int | None) -> Tensor | None:
     """The first tensor with a figure for each token id at each position, or at the last: (1, posn, d_vocab)."""
-    found = (leaf for _, leaf in walk_leaves("out", output))
+    found = (whole_of(leaf) for _, leaf in walk_leaves("out", output))
     return next((leaf for leaf in found if tuple(leaf.shape) in ((1, count, vocabulary), (1, 1, vocabulary))), None)

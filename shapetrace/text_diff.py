@@ -54,9 +54,11 @@ def diff_text(
     given: InputRecord,
     wanted: Wanted,
     say: Callable[[str], None] = lambda step: None,
+    spread: Callable[[nn.Module], None] = lambda model: None,
 ) -> TextDiff:
     """The modular GPT-2 and the reference with these weights, which are used up; they share what memory they can.
 
+    spread: puts the model on several ranks, in place.
     Raises ShapetraceError where no reference can be built.
     """
     dtype = next(iter(state.values())).dtype
@@ -64,6 +66,7 @@ def diff_text(
     reference = build_reference(config, state, weights)
     with WithoutInitialising():
         model = Transformer(config).eval().to(dtype)
+    spread(model)
     with holding(model, reference.state(), share=True):
         return _diff(model, given, wanted, reference=reference, say=say)
 

@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "running": {"forge", "gpt2", "inputs", "recorder", "target", "tokens", "trace"},
     "generation": {"continuation", "errors", "inputs", "recorder", "target", "tokens"},
     "shape_comments": {"annotation", "axes", "errors", "inputs", "packages", "recorder", "running", "target", "trace"},
+    "parallel": {"errors", "trace", "weights"},
     "pattern_search": {"errors", "forge", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},

@@ -13,6 +13,7 @@ from shapetrace.cli.options import (
     ids_option,
     json_option,
     model_option,
+    parallel_option,
     rtol_option,
     seed_option,
     set_option,
@@ -23,6 +24,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from shapetrace.tokens import Tokenizer
 LENS = "transformer_lens"
 
@@ -52,6 +55,7 @@ LENS = "transformer_lens"
     help="Precision of both sides; float64 tells the smallest slip from rounding.",
 )
 @rtol_option
+@parallel_option
 @click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
 @click.option("--head", type=int, help="The head whose pattern `--module` shows; 0 if not given.")
 @click.option("--tensor", metavar="NAME", help="Only this tensor, of either side, beside its match: blocks.0.attn.q.")
@@ -80,6 +84,7 @@ def diff(
     tokenizer: Tokenizer | None,
     dtype: str,
     rtol: float | None,
+    parallel: str | None,
     module: str | None,
     head: int | None,
     tensor: str | None,
@@ -110,6 +115,7 @@ def diff(
     import torch
 
     from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
+    from shapetrace.cli.ranks import as_one_of_ranks
     from shapetrace.errors import ShapetraceError
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
@@ -125,53 +131,60 @@ def diff(
     from shapetrace.target.target import ignore_advance
     from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
-    for path in (svg, html):
-        if path is not None:
-            check_writable(path)
-    with running_user_code():
-        source = find_source(model, settings)
-        target = source.outline(seed)
-        other = find_reference(reference, source) if reference != LENS else None
-        other_outline = other.outline(seed) if other else None
-        given = prepare(target, Asked(text, ids, bos=not no_bos, tokenizer=tokenizer), seed, note=note).given
-    if given is None:
-        raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
-    if head is not None and module is None:
-        raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
-    if tensor is not None and module is not None:
-        raise click.UsageError("--tensor and --module are two things to look at: one of them at a time")
-    wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map, tokenizer)
-    if module is not None:
-        find_path(module, list(name_modules(target.model)))
-    with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():
-        beside = None
-        if other is not None and other_outline is not None:
-            beside = other.complete(other_outline, "random", seed, note, ignore_advance)
-            beside.model.to(getattr(torch, dtype))
-        if isinstance(source, BuiltIn) and beside is None:
-            state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
+    with as_one_of_ranks(parallel) as ranks:
+        for path in (svg, html):
+            if path is not None:
+                check_writable(path)
+        with running_user_code():
+            source = find_source(model, settings)
+            target = source.outline(seed)
+            other = find_reference(reference, source) if reference != LENS else None
+            other_outline = other.outline(seed) if other else None
+            given = prepare(target, Asked(text, ids, bos=not no_bos, tokenizer=tokenizer), seed, note=note).given
+        if given is None:
+            raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
+        if head is not None and module is None:
+            raise click.UsageError("--head goes with --module, such as --module blocks.0.attn")
+        if tensor is not None and module is not None:
+            raise click.UsageError("--tensor and --module are two things to look at: one of them at a time")
+        wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map, tokenizer)
+        if module is not None:
+            find_path(module, list(name_modules(target.model)))
+        with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():
+            beside = None
+            if other is not None and other_outline is not None:
+                beside = other.complete(other_outline, "random", seed, note, ignore_advance)
+                beside.model.to(getattr(torch, dtype))
+            if isinstance(source, BuiltIn) and beside is None:
+                state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
+            else:
+                target = source.complete(target, weights, seed, note, advance)
+                target.model.to(getattr(torch, dtype))
+
+        def spread(model: nn.Module) -> None:
+            ranks.spread(model, target.name, note)
+
+        with steps() as say, running_user_code(), ranks.running():
+            if isinstance(source, BuiltIn) and beside is None:
+                result = diff_text(source.config, state, origin, given, wanted, say, spread)
+            else:
+                spread(target.model)
+                result = diff_target(target, given, wanted, seed, say, beside)
+        ranks.warn_if_whole(note)
+        report = narrow(result.report, module) if module is not None else result.report
+        if html is not None:
+            write_text(html, render_report_page(report))
+        if tensor is not None:
+            screen = render_asked(report)
+        elif module is not None and result.trace is not None:
+            pattern = pattern_of(result, module, head)
+            screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
         else:
-            target = source.complete(target, weights, seed, note, advance)
-            target.model.to(getattr(torch, dtype))
-    with steps() as say, running_user_code():
-        if isinstance(source, BuiltIn) and beside is None:
-            result = diff_text(source.config, state, origin, given, wanted, say)
+            screen = render_report(report, expand)
+        if svg is not None:
+            write_picture(screen, svg)
+        if as_json:
+            click.echo(json.dumps(to_plain(report)))
         else:
-            result = diff_target(target, given, wanted, seed, say, beside)
-    report = narrow(result.report, module) if module is not None else result.report
-    if html is not None:
-        write_text(html, render_report_page(report))
-    if tensor is not None:
-        screen = render_asked(report)
-    elif module is not None and result.trace is not None:
-        pattern = pattern_of(result, module, head)
-        screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
-    else:
-        screen = render_report(report, expand)
-    if svg is not None:
-        write_picture(screen, svg)
-    if as_json:
-        click.echo(json.dumps(to_plain(report)))
-    else:
-        show_result(screen)
-    context.exit(0 if report.ok else 1)
+            show_result(screen)
+        context.exit(0 if report.ok else 1)

@@ -73,6 +73,12 @@ tokenizer_option = click.option(
     metavar="DIR",
     help="A tokenizer other than GPT-2's: a folder that `shapetrace tokens --train` or transformers wrote.",
 )
+parallel_option = click.option(
+    "--parallel",
+    metavar="tensor|fsdp",
+    help="Spread the model over the processes that torchrun has started: tensor parallel, FSDP, or both, "
+    "fsdp=2,tensor=2.",
+)
 bos_option = click.option("--no-bos", is_flag=True, help="Do not put <|endoftext|> before the text.")
 
 

@@ -16,6 +16,7 @@ from shapetrace.cli.options import (
     json_option,
     model_option,
     module_option,
+    parallel_option,
     seed_option,
     set_option,
     svg_option,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @set_option
 @bos_option
 @tokenizer_option
+@parallel_option
 @module_option
 @depth_option(None)
 @expand_option
@@ -61,6 +63,7 @@ def run(
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
+    parallel: str | None,
     module: str | None,
     depth: int | None,
     expand: bool,
@@ -84,6 +87,7 @@ def run(
     shapetrace run --meta --set n_layers=80 --set d_model=8192
     """
     from shapetrace.cli.console import note, progress, running_user_code
+    from shapetrace.cli.ranks import as_one_of_ranks
     from shapetrace.cli.show import show_trace
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
@@ -94,28 +98,36 @@ def run(
     from shapetrace.store import save as save_trace
     from shapetrace.target import find_source
 
-    for path in (save, svg, html):
-        if path is not None:
-            check_writable(path)  # before any work that would be lost
-    if meta and (weights != "auto" or stats):
-        raise click.UsageError("--meta runs without values: it goes with neither --weights nor --stats")
-    with running_user_code():
-        source = find_source(model, settings)
-        target = source.outline(seed, meta)
-        inputs = prepare(
-            target, Asked(text, ids, described, not no_bos, tokenizer), seed, meta, note
-        )  # before the weights are had
-        if module is not None:
-            match_paths(module, list(name_modules(target.model)))
-        if not meta:
-            total = count_parameters(target.model)
-            with progress(f"drawing {model}'s weights", total) as advance:
-                target = source.complete(target, weights, seed, note, advance)
-        target.model.train(train)
-        trace = trace_target(target, inputs, stats, meta, seed)
-    if module is not None:
-        trace = select_modules(trace, module)
-    if save is not None:
-        save_trace(trace, save)
-    show_trace(trace, depth, expand, svg, html, as_json)
-    context.exit(1 if trace.error else 0)
+    if meta and (weights != "auto" or stats or parallel):
+        raise click.UsageError("--meta runs without values: it goes with none of --weights, --stats and --parallel")
+    with as_one_of_ranks(parallel) as ranks:
+        for path in (save, svg, html):
+            if path is not None:
+                check_writable(path)  # before any work that would be lost
+        with running_user_code():
+            source = find_source(model, settings)
+            target = source.outline(seed, meta)
+            inputs = prepare(
+                target, Asked(text, ids, described, not no_bos, tokenizer), seed, meta, note
+            )  # before the weights are had
+            if module is not None:
+                match_paths(module, list(name_modules(target.model)))
+            if not meta:
+                total = count_parameters(target.model)
+                with progress(f"drawing {model}'s weights", total) as advance:
+                    target = source.complete(target, weights, seed, note, advance)
+            target.model.train(train)
+            ranks.spread(target.model, target.name, note)
+            with ranks.running():
+                trace = trace_target(target, inputs, stats, meta, seed)
+        disagreements = ranks.compare(trace)
+        ranks.warn_if_whole(note)
+        if ranks.is_first:
+            if module is not None:
+                trace = select_modules(trace, module)
+            if save is not None:
+                save_trace(trace, save)
+            show_trace(trace, depth, expand, svg, html, as_json)
+        for each in disagreements:
+            click.echo(f"error: {each}", err=True)
+        context.exit(1 if trace.error or disagreements else 0)

@@ -13,6 +13,7 @@ from shapetrace.divergence.observation import Call, Observation
 from shapetrace.divergence.places import Places
 from shapetrace.divergence.tolerance import measure
 from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.recorder.tensors import whole_of
 from shapetrace.reference import ReferenceRun
 from shapetrace.report import END_TO_END, ISOLATED, Difference, ModuleRow
 
@@ -71,7 +72,7 @@ def _as(value: Tensor, given: Tensor | None) -> Tensor:
 
 def _measure_output(output: Any, expected: Tensor, rtol: float) -> Difference | None:
     """Of the tensors in it, the one that comes nearest: an attention may return its pattern first."""
-    leaves = [leaf for _, leaf in walk_leaves("", output)]
+    leaves = [whole_of(leaf) for _, leaf in walk_leaves("", output)]
     fitting = [leaf for leaf in leaves if leaf.numel() in (expected.numel(), expected.numel() // expected.shape[1])]
     measured = [_measure_leaf(leaf, expected, rtol) for leaf in fitting or leaves[:1]]
     return min(measured, key=lambda each: each.relative, default=None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
 
 import torch
 from einops import EinopsError
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.recorder.tensors import is_distributed, whole_of
 from shapetrace.report import KeyReport
 from shapetrace.weights.layouts import Layout
 
@@ -149,7 +151,7 @@ def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.d
     state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for slot in fitting.layout.slots:
         try:
-            parts = slot.unpack(parameters[slot.key].detach(), config.n_heads)
+            parts = slot.unpack(whole_of(parameters[slot.key].detach()), config.n_heads)
         except EinopsError:
             parts = {}
         for name in slot.names:
@@ -170,18 +172,41 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
     Buffers stay as they are: they are the model's own constants, and may be what is wrong with it.
     """
     lent = [
-        (parameter, parameter.data, state[name])
+        (parameter, _held_by(parameter), state[name])
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if name in state and parameter.shape == state[name].shape
     ]
     # The Parameter objects stay: the model may know them by other names than its own.
     for parameter, own, value in lent:
-        parameter.data = value.detach().to(own.device, own.dtype, copy=not share)
+        if is_distributed(parameter):
+            _fill(parameter, value)
+        else:
+            parameter.data = value.detach().to(own.device, own.dtype, copy=not share)
     try:
         yield
     finally:
         for parameter, own, _ in reversed(lent):
-            parameter.data = own
+            if is_distributed(parameter):
+                _fill(parameter, own)
+            else:
+                parameter.data = own
+
+
+def _held_by(parameter: nn.Parameter) -> Tensor:
+    """The data itself; of a DTensor, whose parts are written in place, a copy."""
+    return parameter.detach().clone() if is_distributed(parameter) else parameter.data
+
+
+@torch.no_grad()
+def _fill(parameter: nn.Parameter, value: Tensor) -> None:
+    """Write the value into a DTensor, each rank its part."""
+    from torch.distributed.tensor import distribute_tensor
+
+    spread: Any = parameter
+    if not is_distributed(value):
+        value = value.detach().to(parameter.device, parameter.dtype)
+        value = distribute_tensor(value, spread.device_mesh, spread.placements)
+    parameter.copy_(value)
 
 
 def _own_keys(model: nn.Module) -> list[str]:
@@ -211,5 +236,5 @@ def is_same(yours: Tensor, reference: Tensor) -> bool:
     if yours.shape != reference.shape:
         return False
     # A parameter of fewer digits holds a value that was rounded to them.
-    held, given = yours.detach(), reference.detach().to(yours.device, yours.dtype)
+    held, given = whole_of(yours.detach()), reference.detach().to(yours.device, yours.dtype)
     return held.data_ptr() == given.data_ptr() or torch.equal(held, given)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shapetrace.divergence.call_sites import find_site, is_argument
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.tensors import UNCOUNTED, identity_of
+from shapetrace.recorder.tensors import UNCOUNTED, identity_of, whole_of
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.trace import TensorRecord, Trace
 
@@ -117,10 +117,10 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     def copy_of(tensor: Tensor) -> Tensor:
         key = identity_of(tensor)
         if key[1] == UNCOUNTED:  # whether it was changed since, torch does not tell
-            return tensor.detach().clone()
+            return whole_of(tensor.detach()).clone()
         # The tensor is kept beside its copy, so that its id is not given to another while the run goes on.
         if key not in copies:
-            copies[key] = (tensor, tensor.detach().clone())
+            copies[key] = (tensor, whole_of(tensor.detach()).clone())
         return copies[key][1]
 
     def keep(path: str, record: TensorRecord, tensor: Tensor) -> None:
@@ -174,7 +174,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
 
 def find_logits(seen: Observation, shape: tuple[int, ...]) -> Observed | None:
     """What the model returned: the tensor of the logits' shape, else one with their last axis, else the first."""
-    leaves = [value for _, value in walk_leaves("", seen.output)]
+    leaves = [whole_of(value) for _, value in walk_leaves("", seen.output)]
     shaped = [value for value in leaves if value.shape == shape]
     wide = [value for value in leaves if value.ndim and value.shape[-1] == shape[-1]]
     logits = next(iter(shaped or wide or leaves), None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shapetrace.divergence.keys import Fitting, is_same, layer_of, nearest_names
+from shapetrace.recorder.tensors import whole_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def find_unloaded(model: nn.Module, fitting: Fitting, converted: Mapping[str, Te
     meant = {**{key: key for key in parameters if key in slots}, **nearest_names(parameters, converted)}
     found = []
     for key, other in meant.items():
-        slot, held = slots.get(other), parameters[key].detach()
+        slot, held = slots.get(other), whole_of(parameters[key].detach())
         if slot is None or other not in converted or is_same(held, converted[other]):
             continue
         expected = converted[other]

@@ -224,7 +224,10 @@ class _Row:
 
     def _remark_within(self, width: int) -> Text:
         """The placement and the remark on one line where they fit, else on two."""
-        parts = [part for part in (self.placed, self.remark) if part]
+        # What is too long even for a line of its own has its local shape on the next.
+        long = self.placed.cell_len > width
+        placed = Text(self.placed.plain.replace(" (", "\n("), "flag") if long else self.placed
+        parts = [part for part in (placed, self.remark) if part]
         first = self.remark.plain.partition("\n")[0]
         return Text("  " if self.placed.cell_len + 2 + len(first) <= width else "\n").join(parts)
 

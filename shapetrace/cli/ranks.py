@@ -1,0 +1,89 @@
+"""A command on several ranks: all of them run it, the first one prints, and all end with the same exit code."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from shapetrace.errors import ShapetraceError
+
+if TYPE_CHECKING:
+    from shapetrace.parallel.ranks import Ranks
+
+_FIRST = 1  # second: the launcher ends all processes when one has ended with an error, and that is to be the first rank
+
+
+@contextmanager
+def as_one_of_ranks(parallel: str | None) -> Iterator[Ranks]:
+    """Inside, other ranks than the first are silent; what fails on one of them alone is told in any case.
+
+    Raises ShapetraceError where `--parallel` is not understood, or nothing has started several processes.
+    """
+    from shapetrace.parallel.ranks import Ranks
+    from shapetrace.parallel.scheme import Scheme
+
+    scheme = None if parallel is None else Scheme.parse(parallel)
+    ranks = Ranks.find(scheme, shlex.join(sys.argv[1:]))
+    if ranks.size == 1:
+        yield ranks
+        ranks.leave()
+    elif ranks.is_first:
+        with _leading(ranks):
+            yield ranks
+    else:
+        with _following(ranks):
+            yield ranks
+
+
+@contextmanager
+def _leading(ranks: Ranks) -> Iterator[None]:
+    code = 1
+    try:
+        try:
+            yield
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        else:
+            code = 0
+        failures = ranks.hear_others()
+        for failure in failures:
+            click.echo(f"error: {failure}", err=True)
+        code = code or int(bool(failures))
+    except (ShapetraceError, click.ClickException) as error:
+        code = getattr(error, "exit_code", 2)
+        raise
+    finally:
+        # After the last line is printed: a launcher may end all processes when one of them has ended with an error.
+        atexit.register(ranks.leave)
+        atexit.register(ranks.release_others, code)
+    raise click.exceptions.Exit(code)
+
+
+@contextmanager
+def _following(ranks: Ranks) -> Iterator[None]:
+    loud = sys.stderr
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    failure = ""
+    try:
+        yield
+    except click.exceptions.Exit:
+        pass  # the first rank knows why
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}" if not isinstance(error, ShapetraceError) else str(error)
+    code = ranks.wait_for_first(failure)
+    if code is None:
+        click.echo(f"error: rank {ranks.rank}: {failure or 'rank 0 gives no answer'}", file=loud)
+        loud.flush()
+        os._exit(1)  # the process group may be in the midst of an exchange that never ends
+    ranks.leave()
+    if code:
+        time.sleep(_FIRST)
+    raise click.exceptions.Exit(code)

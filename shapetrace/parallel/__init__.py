@@ -1,0 +1,1 @@
+"""Several processes, one model: torch's tensor parallel and FSDP2, and what the ranks tell each other."""

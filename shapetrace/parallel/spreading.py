@@ -1,0 +1,92 @@
+"""Spread a model over a device mesh, by torch's own means."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_module
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from shapetrace.parallel.plans import Plan, plan_tensor_parallel
+from shapetrace.parallel.scheme import FSDP, TENSOR, Scheme
+
+
+def spread(model: nn.Module, name: str, scheme: Scheme, note: Callable[[str], None]) -> nn.Module:
+    """The model with its parameters on the mesh, in place; the process group is there.
+
+    Tensor parallel keeps every activation a DTensor, so that a trace tells of each what is where; what no plan shards
+    is replicated. FSDP shards each layer and the root, and gathers them while they run.
+    Raises ShapetraceError where the model has no tensor parallel plan.
+    """
+    sizes = scheme.over(dist.get_world_size())
+    plan = plan_tensor_parallel(model, name, sizes[TENSOR], note) if TENSOR in sizes else {}
+    device = _device_of(model)
+    mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    if TENSOR in sizes:
+        _do_without_cache(model)
+        with _ties_kept(model):
+            _parallelize(model, plan, mesh[TENSOR])
+    if FSDP in sizes:
+        _shard_fully(model, mesh[FSDP])
+    return model
+
+
+@contextmanager
+def running_spread() -> Iterator[None]:
+    """Inside, a forward may mix DTensors with what it makes itself, such as a mask, which each rank makes whole."""
+    # On CPUs the fused attention kernel has no sharding rule; its steps, one by one, have.
+    on_cpu = not torch.cuda.is_available()
+    with implicit_replication(), sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext(), warnings.catch_warnings():
+        # That is what implicit replication is for; torch warns of it where what is replicated has one entry.
+        warnings.filterwarnings("ignore", "Found a non-scalar tensor with numel=1")
+        yield
+
+
+def _do_without_cache(model: nn.Module) -> None:
+    """A cache of transformers begins as an empty tensor of one axis, which torch does not join to a DTensor."""
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "use_cache", False):
+        config.use_cache = False
+
+
+def _device_of(model: nn.Module) -> str:
+    return next((each.device.type for each in model.parameters()), "cpu")
+
+
+def _parallelize(model: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
+    for path, style in plan.items():
+        parallelize_module(model.get_submodule(path), mesh, style)
+    distribute_module(model, mesh)  # what is left, replicated
+
+
+def _shard_fully(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Each layer by itself and the rest with the root; all of it sharded again when it has run."""
+    for module in model.modules():
+        for layer in module if isinstance(module, nn.ModuleList) else ():
+            fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+
+
+@contextmanager
+def _ties_kept(model: nn.Module) -> Iterator[None]:
+    """A parameter with several names is one tensor afterwards too."""
+    first: dict[int, tuple[nn.Module, str]] = {}
+    ties = []
+    for module in model.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                owner, name = first.setdefault(id(parameter), (module, key))
+                ties.append((module, key, owner, name))
+    yield
+    for module, key, owner, name in ties:
+        module._parameters[key] = owner._parameters[name]
