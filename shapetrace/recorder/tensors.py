@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,23 @@ def shape_of(tensor: Tensor) -> Shape:
         return (tensor.size(0), *(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in axes))
 
 
+# What a record tells of a tensor but its names and contents: the shape, the dtype, the device, and the layout of a
+# plain tensor or the form of another.
+Sort = tuple[Shape, torch.dtype, torch.device, torch.layout | str]
+_sort_of_plain: Callable[[Tensor], Sort] = attrgetter("shape", "dtype", "device", "layout")
+
+
+def sort_of(tensor: Tensor) -> Sort:
+    """What the tensor is, apart from its contents; quick to have, to hash and to compare."""
+    cls = type(tensor)
+    if cls is Tensor or cls is nn.Parameter:
+        try:
+            return _sort_of_plain(tensor)
+        except RuntimeError:  # a strided nested tensor has no shape
+            pass
+    return shape_of(tensor), tensor.dtype, tensor.device, form_of(tensor)
+
+
 def _size_of(size: int | torch.SymInt) -> int:
     try:
         return int(size)
@@ -37,18 +56,26 @@ def shape_of_parameter(parameter: Tensor) -> Shape | None:
 
 def dtype_of(tensor: Tensor) -> str:
     """`float32`, `int64`, ..."""
-    return str(tensor.dtype).removeprefix("torch.")
+    return name_of(tensor.dtype)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """`float32`, `int64`, ..."""
+    return str(dtype).removeprefix("torch.")
 
 
 def form_of(tensor: Tensor) -> str:
     """`sparse_csr`, `nested`, `DTensor`, the class of any other subclass; "" of a plain dense tensor or parameter."""
-    cls, layout = type(tensor), tensor.layout
-    if layout is torch.strided and (cls is Tensor or cls is nn.Parameter) and not tensor.is_nested:
-        return ""
+    cls = type(tensor)
     if tensor.is_nested:
         return "nested"
     if cls is not Tensor and cls.__module__ != "torch.nn.parameter":
         return cls.__name__
+    return form_of_layout(tensor.layout)
+
+
+def form_of_layout(layout: torch.layout) -> str:
+    """`sparse_csr`; "" of a dense tensor."""
     return "" if layout is torch.strided else str(layout).removeprefix("torch.")
 
 
