@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -28,10 +28,10 @@ class Forward:
     file: str = ""  # of user code, "" for a library's
     source: str = ""  # full path and line
 
-    def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Each input under the name that the forward has for it."""
         if not kwargs and len(args) <= len(self.positional):  # as most are
-            return list(zip(self.positional, args, strict=False))
+            return zip(self.positional, args)  # noqa: B905 (each call of which has its price)
         beyond = tuple(f"{self.rest}.{index}" for index in range(len(args) - len(self.positional)))
         return [*zip(self.positional + beyond, args, strict=False), *kwargs.items()]
 

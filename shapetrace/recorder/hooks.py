@@ -70,7 +70,7 @@ def recording(
     failure = None
     recorder.start()
     try:
-        with running_eagerly(model):
+        with running_eagerly():
             yield trace
     except BaseException as raised:
         recorder.stop()

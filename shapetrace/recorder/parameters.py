@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,11 @@ from shapetrace.axes import fit_axes
 from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.paths import name_modules, name_parameters, unwrap
-from shapetrace.recorder.tensors import device_of, dtype_of, shape_of_parameter, sort_of
+from shapetrace.recorder.source import Statement
+from shapetrace.recorder.tensors import Sort, name_of, sort_of
 from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
+
+_LAZY = "lazy"  # the form of a parameter that waits for its first input
 
 
 def describe_model(
@@ -45,13 +49,11 @@ def describe_modules(model: nn.Module) -> list[ModuleCall]:
 
 
 class Owners:
-    """Describes what each module of a model owns. Layers are alike: what is alike is described by one record."""
+    """Describes what each module of a model owns."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]):
         """parameters: as `name_parameters` has them."""
         self._first = {id(parameter): name for name, parameter in parameters.items()}
-        self._parameters: dict[Hashable, ParameterRecord] = {}
-        self._buffers: dict[Hashable, TensorRecord] = {}
 
     def describe(
         self,
@@ -63,64 +65,48 @@ class Owners:
     ) -> ModuleCall:
         """The module with what it owns directly, and what happened in a call of it."""
         parameters = tuple(
-            self._parameter(path, module, name, parameter)
-            for name, parameter in module._parameters.items()
-            if parameter is not None
+            [
+                self._parameter(path, type(module), name, parameter)
+                for name, parameter in module._parameters.items()
+                if parameter is not None
+            ]
         )
         buffers = tuple(
-            self._buffer(module, name, buffer) for name, buffer in module._buffers.items() if buffer is not None
+            [
+                _describe_buffer(name, _sort_of(buffer), statement_of_attribute(type(module), name))
+                for name, buffer in module._buffers.items()
+                if buffer is not None
+            ]
         )
         return ModuleCall(path, class_name_of(module), note, parameters, buffers, steps, source)
 
-    def _parameter(self, path: str, module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterRecord:
+    def _parameter(self, path: str, cls: type, name: str, parameter: nn.Parameter) -> ParameterRecord:
         full = f"{path}.{name}" if path else name
         known_as = self._first.get(id(parameter), full)
         tied = "" if known_as == full else known_as
-        facts = type(module), name, _sort_of(parameter), parameter.requires_grad, tied
-        record = self._parameters.get(facts)
-        if record is None:
-            record = self._parameters[facts] = _describe_parameter(type(module), name, parameter, tied)
-        return record
-
-    def _buffer(self, module: nn.Module, name: str, buffer: Tensor) -> TensorRecord:
-        facts = type(module), name, _sort_of(buffer)
-        record = self._buffers.get(facts)
-        if record is None:
-            record = self._buffers[facts] = _describe_buffer(type(module), name, buffer)
-        return record
+        statement = statement_of_attribute(cls, name)
+        return _describe_parameter(name, _sort_of(parameter), parameter.requires_grad, tied, statement)
 
 
-def _sort_of(tensor: Tensor) -> Hashable:
-    """All that describes it but its contents; of one that waits for its first input only what will not change."""
-    return (type(tensor), tensor.dtype, tensor.device) if nn.parameter.is_lazy(tensor) else sort_of(tensor)
+def _sort_of(tensor: Tensor) -> Sort:
+    return ((), tensor.dtype, tensor.device, _LAZY) if nn.parameter.is_lazy(tensor) else sort_of(tensor)
 
 
-def _describe_parameter(cls: type, name: str, parameter: nn.Parameter, tied: str) -> ParameterRecord:
-    """The parameter of this name that a module of this class owns."""
-    shape = shape_of_parameter(parameter)
-    statement = statement_of_attribute(cls, name)
-    return ParameterRecord(
-        name,
-        shape,
-        dtype_of(parameter),
-        device_of(parameter),
-        parameter.requires_grad,
-        tied,
-        fit_axes(statement.readings, shape) if statement and shape is not None else (),
-        statement.comment if statement else "",
-    )
+# Layers are alike, and a record is frozen: what the second layer owns is described by the first one's records.
+@lru_cache(maxsize=4096)
+def _describe_parameter(
+    name: str, sort: Sort, trainable: bool, tied: str, statement: Statement | None
+) -> ParameterRecord:
+    shape, dtype, device, form = sort
+    axes = fit_axes(statement.readings, shape) if statement and form != _LAZY else ()
+    comment = statement.comment if statement else ""
+    known = None if form == _LAZY else tuple(shape)
+    return ParameterRecord(name, known, name_of(dtype), device.type, trainable, tied, axes, comment)
 
 
-def _describe_buffer(cls: type, name: str, buffer: Tensor) -> TensorRecord:
-    """The buffer of this name that a module of this class owns."""
-    statement = statement_of_attribute(cls, name)
-    shape = shape_of_parameter(buffer) or ()
-    return TensorRecord(
-        name,
-        "buffer",
-        shape,
-        dtype_of(buffer),
-        device_of(buffer),
-        axes=fit_axes(statement.readings, shape) if statement else (),
-        comment=statement.comment if statement else "",
-    )
+@lru_cache(maxsize=4096)
+def _describe_buffer(name: str, sort: Sort, statement: Statement | None) -> TensorRecord:
+    shape, dtype, device, _ = sort
+    axes = fit_axes(statement.readings, shape) if statement else ()
+    comment = statement.comment if statement else ""
+    return TensorRecord(name, "buffer", tuple(shape), name_of(dtype), device.type, axes=axes, comment=comment)
