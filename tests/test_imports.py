@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "pattern_search": {"errors", "forge", "inputs", "patterns", "running", "target", "trace"},
     "__init__": {"divergence", "errors", "recorder", "render", "report", "shape_comments", "store", "trace"},
     "__main__": {"cli"},
-    "report": {"parameters"},
+    "report": {"parameters", "trace"},
     "reference": {"errors", "gpt2", "weights"},
     "divergence": {"errors", "folding", "gpt2", "recorder", "reference", "report", "tokens", "trace", "weights"},
     "pairing": set(),

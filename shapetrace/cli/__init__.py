@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
-from shapetrace.cli.annotate import annotate
-from shapetrace.cli.attention import attention
-from shapetrace.cli.check import check
-from shapetrace.cli.compare import compare
-from shapetrace.cli.diff import diff
-from shapetrace.cli.generate import generate
-from shapetrace.cli.params import params
-from shapetrace.cli.run import run
-from shapetrace.cli.show import show
-from shapetrace.cli.tokens import tokens
 from shapetrace.errors import ShapetraceError
+
+# Each in a file of its name, in the order in which one needs them.
+COMMANDS = ("run", "annotate", "check", "params", "tokens", "attention", "generate", "diff", "compare", "show")
 
 
 class _BadInput(click.ClickException):
@@ -31,10 +25,16 @@ class _BadInput(click.ClickException):
 
 
 class _Commands(click.Group):
-    """Commands in the order in which one needs them, and errors without a traceback."""
+    """Commands that are imported when they are asked for, and errors without a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"shapetrace.cli.{name}"), name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -56,7 +56,3 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
-
-
-for _command in (run, annotate, check, params, tokens, attention, generate, diff, compare, show):
-    main.add_command(_command)
