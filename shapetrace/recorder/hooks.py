@@ -14,7 +14,6 @@ from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.recorder.calls import CallStack, Observer
-from shapetrace.recorder.crash import describe_failure, message_of, summarise
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
@@ -71,6 +70,8 @@ def recording(
         with running_eagerly(model):
             yield trace
     except BaseException as raised:
+        from shapetrace.recorder.crash.failure import summarise  # imported where something fails
+
         recorder.stop()
         failure = recorder.describe(raised)
         summary = summarise(failure)
@@ -147,6 +148,8 @@ class _Recorder:
 
     def describe(self, error: BaseException) -> Failure:
         """What was raised, in which module, by which statement and from what."""
+        from shapetrace.recorder.crash.failure import describe_failure, message_of
+
         try:
             return describe_failure(error, self._is_watched, self._left, self._stack.finished, self._outputs)
         except Exception as mistake:  # ours, which must not stand in for the user's
