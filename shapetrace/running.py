@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shapetrace import forge, gpt2
 from shapetrace.inputs import Asked, Inputs, gather_inputs
+from shapetrace.meta import on_meta
 from shapetrace.recorder import recording
 from shapetrace.recorder.calls import Observer
 from shapetrace.recorder.crash.site import find_site
@@ -51,7 +52,7 @@ def trace_target(
         with (
             torch.no_grad(),
             seeded(seed),
-            torch.device("meta") if meta else nullcontext(),
+            on_meta() if meta else nullcontext(),
             recording(target.model, name=target.name, weights=target.weights, stats=stats, observe=observe) as trace,
         ):
             output = target.model(*inputs.args, **inputs.kwargs)

@@ -15,7 +15,6 @@ from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.recorder.calls import Call, CallStack, Observer
-from shapetrace.recorder.crash import describe_failure, message_of, summarise
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
@@ -73,6 +72,8 @@ def recording(
         with running_eagerly():
             yield trace
     except BaseException as raised:
+        from shapetrace.recorder.crash.failure import summarise  # imported where something fails
+
         recorder.stop()
         failure = recorder.describe(raised)
         summary = summarise(failure)
@@ -164,6 +165,8 @@ class _Recorder:
 
     def describe(self, error: BaseException) -> Failure:
         """What was raised, in which module, by which statement and from what."""
+        from shapetrace.recorder.crash.failure import describe_failure, message_of
+
         try:
             calls = [call.written() for call in self._stack.finished]
             return describe_failure(error, self._is_watched, self._left, calls, self._outputs)

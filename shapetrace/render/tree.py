@@ -207,11 +207,16 @@ class _Row:
     widths: _Widths
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        space = options.max_width - (self.widths.label + self.widths.shape + 3)
+        label, shape = self.widths.label, self.widths.shape
+        space = options.max_width - (label + shape + 3)
+        if self.remark.cell_len <= space and "\n" not in self.remark.plain:  # as most: a table would take its time
+            before, between = " " * (label - self.label.cell_len), " " * (shape + 2 - self.shape.cell_len)
+            yield Text.assemble(before, self.label, " ", self.shape, between, self.remark)
+            return
         beside = space >= min(_NARROWEST_COMMENT, self.remark.cell_len)
         grid = Table.grid()
-        grid.add_column(justify="right", width=self.widths.label, no_wrap=True)
-        grid.add_column(width=self.widths.shape + 3, no_wrap=True)
+        grid.add_column(justify="right", width=label, no_wrap=True)
+        grid.add_column(width=shape + 3, no_wrap=True)
         grid.add_column()
         grid.add_row(self.label, Text(" ") + self.shape, self.remark if beside else "")
         yield grid

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.meta import on_meta
 from shapetrace.target.target import Advance, Note, Target, ignore_advance
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import AnyConfig, Preset, configure, find_preset, same_sizes, unlike_gpt2
@@ -73,7 +74,7 @@ class BuiltIn:
 def outline(name: str, build: Callable[[], nn.Module]) -> Target:
     """What `build` makes, without any memory; raises ShapetraceError for sizes that no model can have."""
     try:
-        with torch.device("meta"):
+        with on_meta():
             return Target(name, build().eval(), "none (shapes only)")
     except ValueError as error:  # sizes that do not go together
         raise ShapetraceError(str(error), "choose others with `--set`") from None
