@@ -19,6 +19,8 @@ from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.paths import name_modules
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.target import Target
+from shapetrace.target.placement import device_of
+from shapetrace.target.placement import place as place_target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
 from shapetrace.tokens import words_of
@@ -31,6 +33,14 @@ def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, not
     context = model.cfg.n_ctx if isinstance(model, gpt2.Transformer | forge.Transformer) else None
     device = "meta" if meta else "cpu"
     return gather_inputs(target.name, model, asked, vocabulary_of(model), context, seed, device, note)
+
+
+def place(
+    target: Target, inputs: Inputs, device: torch.device | None, dtype: torch.dtype | None
+) -> tuple[Target, Inputs]:
+    """Both on that device and in that dtype; of None what the model has. Raises ShapetraceError where torch refuses."""
+    target = place_target(target, device, dtype)
+    return target, inputs.to(device or device_of(target.model), dtype)
 
 
 def trace_target(

@@ -8,7 +8,9 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    cast_option,
     depth_option,
+    device_option,
     expand_option,
     html_option,
     ids_option,
@@ -25,6 +27,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.tokens import Tokenizer
 
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 @weights_option
 @seed_option
 @click.option("--meta", is_flag=True, help="Shapes only, without weights: a model of any size in a moment.")
+@device_option
+@cast_option
 @set_option
 @bos_option
 @tokenizer_option
@@ -58,6 +64,8 @@ def run(
     weights: str,
     seed: int,
     meta: bool,
+    device: torch.device | None,
+    dtype: torch.dtype | None,
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
@@ -81,6 +89,7 @@ def run(
     shapetrace run --model 'model.py:GPT(GPTConfig(n_layer=2))' --save gpt.yaml
     shapetrace run --model net.py:ConvNet --input x=float32[1,3,32,32]
     shapetrace run "Hello" --module blocks.0.attn
+    shapetrace run --device cuda --dtype bfloat16
     shapetrace run --meta --set n_layers=80 --set d_model=8192
     """
     from shapetrace.cli.console import note, progress, running_user_code
@@ -88,7 +97,7 @@ def run(
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
     from shapetrace.recorder.paths import name_modules
-    from shapetrace.running import prepare, trace_target
+    from shapetrace.running import place, prepare, trace_target
     from shapetrace.selection import match_paths, select_modules
     from shapetrace.store import check_writable
     from shapetrace.store import save as save_trace
@@ -97,6 +106,8 @@ def run(
     for path in (save, svg, html):
         if path is not None:
             check_writable(path)  # before any work that would be lost
+    if meta and device is not None:
+        raise click.UsageError("--meta and --device are two places to run: one of them")
     if meta and (weights != "auto" or stats):
         raise click.UsageError("--meta runs without values: it goes with neither --weights nor --stats")
     with running_user_code():
@@ -111,6 +122,7 @@ def run(
             total = count_parameters(target.model)
             with progress(f"drawing {model}'s weights", total) as advance:
                 target = source.complete(target, weights, seed, note, advance)
+        target, inputs = place(target, inputs, device, dtype)
         target.model.train(train)
         trace = trace_target(target, inputs, stats, meta, seed)
     if module is not None:

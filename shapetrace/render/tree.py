@@ -90,7 +90,8 @@ class _Sizes:
         failed = [each for each in self.modules if trace.error and trace.error.module == each.module]
         self.failed = failed[-1] if failed else None
         self.source = trace.error.source if trace.error else ""
-        self.several_devices = len({tensor.device for module in self.modules for tensor in tensors_of(module)}) > 1
+        devices = {tensor.device for module in self.modules for tensor in tensors_of(module)}
+        self.tells_devices = len(devices) > 1 or not devices <= {"cpu", "meta"}
 
     def has_failed(self, call: ModuleCall) -> bool:
         """Whether the error was raised in this very call."""
@@ -272,7 +273,7 @@ def _flags(row: Row, times: int, sizes: _Sizes) -> list[str]:
             flags.append(f"tied to {row.tied}")
     elif row.in_place:
         flags.append("in place")
-    if sizes.several_devices:
+    if sizes.tells_devices:
         flags.append(row.device)
     return flags
 
