@@ -38,6 +38,8 @@ _KINDS = {
     "in_place": "in place",
     "trainable": "trainable",
     "tied": "tied",
+    "placements": "placed",
+    "local_shape": "local shape",
     "stats": "values",
 }
 _EVERYWHERE = 3  # in fewer tensors a size is not everywhere
@@ -187,6 +189,8 @@ def _compare_fields(what: str, path: str, old: Record, new: Record, rtol: float 
         before, after = getattr(old, each.name), getattr(new, each.name)
         if each.name not in _KINDS or before == after:
             continue
+        if each.name == "local_shape" and (old.shape, old.placements) != (new.shape, new.placements):
+            continue  # which follows from these
         if each.name == "stats":
             changed = rtol is not None and describe_values(before, after, rtol)
             if changed:
@@ -195,7 +199,8 @@ def _compare_fields(what: str, path: str, old: Record, new: Record, rtol: float 
             text = write_shape(before), write_shape(after)
             yield Change("reshaped", what, path, new.name, *text, before, after, new.axes or old.axes)
         else:
-            yield Change(_KINDS[each.name], what, path, new.name, _text(before), _text(after))
+            write = write_shape if each.name == "local_shape" else _text
+            yield Change(_KINDS[each.name], what, path, new.name, write(before), write(after))
 
 
 def describe_values(old: TensorStats | None, new: TensorStats | None, rtol: float) -> tuple[str, str] | None:

@@ -82,7 +82,8 @@ def likeness_of(step: Step, sizes: bool = True) -> Hashable:
     """
     if isinstance(step, TensorRecord):
         shape = step.shape if sizes else (-1,) * len(step.shape)
-        return replace(step, name=without_numbers(step.name), shape=shape, stats=step.stats if sizes else None)
+        stats, local = (step.stats, step.local_shape) if sizes else (None, None)
+        return replace(step, name=without_numbers(step.name), shape=shape, stats=stats, local_shape=local)
     parameters = tuple(replace(each, tied=without_numbers(each.tied)) for each in step.parameters)
     inner = tuple(likeness_of(each, sizes) for each in step.steps)
     note = without_numbers(step.note)

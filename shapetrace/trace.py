@@ -42,7 +42,9 @@ class TensorRecord:
     axes: tuple[str, ...] = ()  # one name an axis, where the source tells them
     comment: str = ""
     stats: TensorStats | None = None
-    kind: str = ""  # sparse_csr, nested, DTensor, ndarray, None, generator, ...; "": a plain dense tensor
+    kind: str = ""  # sparse_csr, nested, ndarray, None, generator, ...; "": a plain dense tensor
+    placements: tuple[str, ...] = ()  # of a DTensor, as torch calls them, by mesh dimension: Shard(2), Replicate, ...
+    local_shape: Shape | None = None  # of a DTensor, what of it the rank that traced holds; its shape is the whole's
     # `/home/ann/attention.py:31`, shown by `write_source`. Where the line stands is no part of what ran: an edit above
     # it, or a copy of the file elsewhere, would change every trace.
     source: str = field(default="", compare=False, repr=False)
@@ -65,6 +67,8 @@ class ParameterRecord:
     tied: str = ""  # the full name under which this same tensor came first
     axes: tuple[str, ...] = ()
     comment: str = ""
+    placements: tuple[str, ...] = ()  # as in a TensorRecord
+    local_shape: Shape | None = None
 
     @property
     def size(self) -> int:
@@ -94,6 +98,7 @@ class ModelRecord:
     parameters: int
     trainable: int
     weights: str = ""  # where the values came from
+    mesh: str = ""  # of a model on several ranks, its devices and which of them traced: `tensor=2, rank 0`
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,13 @@ def write_value(record: TensorRecord | ParameterRecord) -> str:
     if kind:
         return f"{kind} {record.dtype} {shape}" if record.dtype else _WITHOUT_SHAPE.get(kind, kind)
     return shape if record.dtype == "float32" else f"{shape} {record.dtype}"
+
+
+def write_placements(record: TensorRecord | ParameterRecord) -> str:
+    """`Replicate`; `Shard(2) (1, 7, 384)`, with the local shape where that is not the whole; "" of no DTensor."""
+    placed = ", ".join(record.placements)
+    is_part = record.local_shape is not None and record.local_shape != record.shape
+    return f"{placed} {write_shape(record.local_shape)}" if is_part else placed
 
 
 def write_source(source: str) -> str:

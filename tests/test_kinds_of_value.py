@@ -15,7 +15,7 @@ from shapetrace import record, recording, store
 from shapetrace.comparison import compare
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.render.summary import render_trace
-from shapetrace.trace import ModuleCall, walk_calls, write_value
+from shapetrace.trace import ModuleCall, walk_calls, write_placements, write_value
 
 ONES = torch.ones(2, 3)
 
@@ -36,7 +36,8 @@ def lines_of(call):
             lines.append(f"[{step.module}]")
         else:
             role = "in " if step.role == "input" else ""
-            lines.append(f"{role}{step.name} {write_value(step)}{', in place' if step.in_place else ''}")
+            placed = f" {write_placements(step)}" if step.placements else ""
+            lines.append(f"{role}{step.name} {write_value(step)}{placed}{', in place' if step.in_place else ''}")
     return lines
 
 
@@ -221,9 +222,9 @@ def test_a_distributed_tensor():
     assert told == {
         "": [
             "in x (4, 3)",
-            "sharded DTensor float32 (4, 3)",
-            "sharded DTensor float32 (4, 3), in place",
-            "out DTensor float32 (4, 3)",
+            "sharded (4, 3) Shard(0)",
+            "sharded (4, 3) Shard(0), in place",
+            "out (4, 3) Shard(0)",
         ]
     }
 

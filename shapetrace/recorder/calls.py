@@ -15,7 +15,7 @@ from shapetrace.axes import fit_axes
 from shapetrace.recorder.forwards import Forward
 from shapetrace.recorder.leaves import walk_values
 from shapetrace.recorder.source import NO_STATEMENT, Statement, locate
-from shapetrace.recorder.tensors import Identity, Sort, form_of_layout, identity_of, name_of, sort_of, stats_of
+from shapetrace.recorder.tensors import Identity, Sort, identity_of, sort_of, stats_of, tell_sort
 from shapetrace.trace import ModuleCall, TensorRecord
 
 # Called with the path of the module, the record and the tensor, at the moment it gets its name.
@@ -54,17 +54,19 @@ def _describe(
     name: str, role: str, sort: Sort, statement: Statement, file: str, line: int, in_place: bool
 ) -> TensorRecord:
     """Layers are alike, and a record is frozen: what the second layer binds is described by the first one's records."""
-    shape, dtype, device, form = sort
+    told = tell_sort(sort)
     return TensorRecord(
         name,
         role,
-        tuple(shape),
-        name_of(dtype),
-        device.type,
+        told.shape,
+        told.dtype,
+        told.device,
         in_place,
-        fit_axes(statement.readings, shape),
+        fit_axes(statement.readings, told.shape),
         statement.comment,
-        kind=form if isinstance(form, str) else form_of_layout(form),
+        kind=told.kind,
+        placements=told.placements,
+        local_shape=told.local_shape,
         source=locate(file, line),
     )
 

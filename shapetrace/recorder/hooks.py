@@ -21,7 +21,8 @@ from shapetrace.recorder.forwards import Forward, describe_forward
 from shapetrace.recorder.frames import Spectator
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.parameters import Owners, describe_model
-from shapetrace.recorder.paths import ModulePaths, name_modules, name_parameters
+from shapetrace.recorder.paths import ModulePaths, name_modules, name_parameters, without_replication
+from shapetrace.recorder.placings import placings_of
 from shapetrace.recorder.source import NO_STATEMENT, read_source
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.recorder.watcher import FrameWatcher
@@ -64,6 +65,7 @@ def recording(
     """
     if not isinstance(model, nn.Module):
         raise ShapetraceError(f"a recording takes a torch.nn.Module, not {type(model).__name__}")
+    model = without_replication(model)
     trace = Trace(ModelRecord(name, type(model).__name__, 0, 0))  # filled when the block ends
     recorder = _Recorder(model, CallStack(stats, observe), watch)
     failure = None
@@ -137,7 +139,8 @@ class _Recorder:
         self._stack = stack
         self._modules: dict[str, nn.Module] = name_modules(model)
         self._paths = ModulePaths(self._modules)
-        self._owners = Owners(name_parameters(model))
+        self._placings = placings_of(self._modules)
+        self._owners = Owners(name_parameters(model), self._placings)
         self._is_watched = user_code_of(model)
         self._outputs = Outputs()
         self._read = cache(read_source)  # each file once
@@ -197,7 +200,7 @@ class _Recorder:
             if path not in called
         ]
         owning = tuple(each for each in uncalled if each.parameters or each.buffers)
-        return Trace(describe_model(self._model, parameters, name, weights), calls, owning)
+        return Trace(describe_model(self._model, parameters, name, weights, self._placings.mesh), calls, owning)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         path = self._paths.path_of(module, self._stack.callers)

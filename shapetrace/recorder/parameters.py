@@ -12,21 +12,24 @@ from shapetrace.axes import fit_axes
 from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.notes import notes_of
 from shapetrace.recorder.paths import name_modules, name_parameters, unwrap
+from shapetrace.recorder.placings import Placing, Placings
 from shapetrace.recorder.source import Statement
-from shapetrace.recorder.tensors import Sort, name_of, sort_of
+from shapetrace.recorder.tensors import Sort, sort_of, tell_sort
 from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
 
+NO_PLACINGS = Placings()
+_SPREADING = "torch.distributed."
 _LAZY = "lazy"  # the form of a parameter that waits for its first input
 
 
 def describe_model(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], name: str = "", weights: str = ""
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], name: str = "", weights: str = "", mesh: str = ""
 ) -> ModelRecord:
     """The model's name and size; each parameter is counted once, uninitialised ones not at all."""
     known = [each for each in parameters.values() if not nn.parameter.is_lazy(each)]
     total, trainable = sum(each.numel() for each in known), sum(each.numel() for each in known if each.requires_grad)
     class_name = class_name_of(model)
-    return ModelRecord(name or class_name, class_name, total, trainable, weights)
+    return ModelRecord(name or class_name, class_name, total, trainable, weights, mesh)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -35,10 +38,10 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def class_name_of(module: nn.Module) -> str:
-    """The class that somebody wrote: not that of a wrapper, nor what scripting has made of it."""
+    """The class that somebody wrote: not that of a wrapper, nor what scripting or FSDP has made of it."""
     module = unwrap(module)
     name: str = getattr(module, "original_name", "") if isinstance(module, torch.jit.ScriptModule) else ""
-    return name or type(module).__name__
+    return name or next(cls for cls in type(module).__mro__ if not cls.__module__.startswith(_SPREADING)).__name__
 
 
 def describe_modules(model: nn.Module) -> list[ModuleCall]:
@@ -51,9 +54,10 @@ def describe_modules(model: nn.Module) -> list[ModuleCall]:
 class Owners:
     """Describes what each module of a model owns."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter]):
-        """parameters: as `name_parameters` has them."""
+    def __init__(self, parameters: Mapping[str, nn.Parameter], placings: Placings = NO_PLACINGS):
+        """parameters: as `name_parameters` has them; placings: of the model before it ran."""
         self._first = {id(parameter): name for name, parameter in parameters.items()}
+        self._placings = placings
 
     def describe(
         self,
@@ -73,7 +77,7 @@ class Owners:
         )
         buffers = tuple(
             [
-                _describe_buffer(name, _sort_of(buffer), statement_of_attribute(type(module), name))
+                self._buffer(path, type(module), name, buffer)
                 for name, buffer in module._buffers.items()
                 if buffer is not None
             ]
@@ -84,8 +88,13 @@ class Owners:
         full = f"{path}.{name}" if path else name
         known_as = self._first.get(id(parameter), full)
         tied = "" if known_as == full else known_as
+        placing = self._placings.of(full, parameter)
         statement = statement_of_attribute(cls, name)
-        return _describe_parameter(name, _sort_of(parameter), parameter.requires_grad, tied, statement)
+        return _describe_parameter(name, _sort_of(parameter), placing, parameter.requires_grad, tied, statement)
+
+    def _buffer(self, path: str, cls: type, name: str, buffer: Tensor) -> TensorRecord:
+        placing = self._placings.of(f"{path}.{name}" if path else name, buffer)
+        return _describe_buffer(name, _sort_of(buffer), placing, statement_of_attribute(cls, name))
 
 
 def _sort_of(tensor: Tensor) -> Sort:
@@ -95,18 +104,26 @@ def _sort_of(tensor: Tensor) -> Sort:
 # Layers are alike, and a record is frozen: what the second layer owns is described by the first one's records.
 @lru_cache(maxsize=4096)
 def _describe_parameter(
-    name: str, sort: Sort, trainable: bool, tied: str, statement: Statement | None
+    name: str, sort: Sort, placing: Placing, trainable: bool, tied: str, statement: Statement | None
 ) -> ParameterRecord:
-    shape, dtype, device, form = sort
-    axes = fit_axes(statement.readings, shape) if statement and form != _LAZY else ()
+    told, is_lazy = tell_sort(sort), sort[3] == _LAZY
+    axes = fit_axes(statement.readings, told.shape) if statement and not is_lazy else ()
     comment = statement.comment if statement else ""
-    known = None if form == _LAZY else tuple(shape)
-    return ParameterRecord(name, known, name_of(dtype), device.type, trainable, tied, axes, comment)
+    shape = None if is_lazy else told.shape
+    return ParameterRecord(name, shape, told.dtype, told.device, trainable, tied, axes, comment, *placing)
 
 
 @lru_cache(maxsize=4096)
-def _describe_buffer(name: str, sort: Sort, statement: Statement | None) -> TensorRecord:
-    shape, dtype, device, _ = sort
-    axes = fit_axes(statement.readings, shape) if statement else ()
-    comment = statement.comment if statement else ""
-    return TensorRecord(name, "buffer", tuple(shape), name_of(dtype), device.type, axes=axes, comment=comment)
+def _describe_buffer(name: str, sort: Sort, placing: Placing, statement: Statement | None) -> TensorRecord:
+    told = tell_sort(sort)
+    return TensorRecord(
+        name,
+        "buffer",
+        told.shape,
+        told.dtype,
+        told.device,
+        axes=fit_axes(statement.readings, told.shape) if statement else (),
+        comment=statement.comment if statement else "",
+        placements=placing[0],
+        local_shape=placing[1],
+    )

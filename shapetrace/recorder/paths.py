@@ -25,6 +25,12 @@ def unwrap(module: nn.Module) -> nn.Module:
     return module
 
 
+def without_replication(model: nn.Module) -> nn.Module:
+    """The model itself, or the one that DistributedDataParallel has around it, which calls it `module`."""
+    inside = unwrap(model)
+    return inside.module if isinstance(inside, nn.parallel.DistributedDataParallel) else model
+
+
 def without_wrappers(name: str) -> str:
     """`_orig_mod.blocks.0.W` -> `blocks.0.W`."""
     if not _MAYBE_WRAPPED.search(name):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from shapetrace.trace import Shape, TensorStats
 
 _SAMPLES = 4
 Identity = tuple[int, int]
+_PLAIN = ("torch.nn.parameter", "torch.distributed.tensor", "torch.distributed._functional_collectives")
 UNCOUNTED = -1  # the version of a tensor whose changes torch does not count
 
 
@@ -25,9 +28,9 @@ def shape_of(tensor: Tensor) -> Shape:
         return (tensor.size(0), *(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in axes))
 
 
-# What a record tells of a tensor but its names and contents: the shape, the dtype, the device, and the layout of a
-# plain tensor or the form of another.
-Sort = tuple[Shape, torch.dtype, torch.device, torch.layout | str]
+# What a record tells of a tensor but its names and contents, as torch has it: the shape, the dtype, the device, and the
+# layout of a plain tensor or the form of another, with its placing.
+Sort = tuple[Any, ...]
 _sort_of_plain: Callable[[Tensor], Sort] = attrgetter("shape", "dtype", "device", "layout")
 
 
@@ -39,7 +42,26 @@ def sort_of(tensor: Tensor) -> Sort:
             return _sort_of_plain(tensor)
         except RuntimeError:  # a strided nested tensor has no shape
             pass
-    return shape_of(tensor), tensor.dtype, tensor.device, form_of(tensor)
+    return shape_of(tensor), tensor.dtype, tensor.device, form_of(tensor), placing_of(tensor)
+
+
+class Told(NamedTuple):
+    """The same as a record has it."""
+
+    shape: Shape
+    dtype: str
+    device: str
+    kind: str
+    placements: tuple[str, ...]
+    local_shape: Shape | None
+
+
+def tell_sort(sort: Sort) -> Told:
+    """What a record tells of tensors of this sort."""
+    shape, dtype, device, form, *placing = sort
+    kind = form if isinstance(form, str) else form_of_layout(form)
+    placements, local_shape = placing[0] if placing else ((), None)
+    return Told(tuple(shape), name_of(dtype), device.type, kind, placements, local_shape)
 
 
 def _size_of(size: int | torch.SymInt) -> int:
@@ -65,11 +87,14 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def form_of(tensor: Tensor) -> str:
-    """`sparse_csr`, `nested`, `DTensor`, the class of any other subclass; "" of a plain dense tensor or parameter."""
+    """`sparse_csr`, `nested`, the class of another subclass; "" of a plain dense tensor or parameter, and of a DTensor.
+
+    What a collective has yet to bring, an AsyncCollectiveTensor, is that tensor.
+    """
     cls = type(tensor)
     if tensor.is_nested:
         return "nested"
-    if cls is not Tensor and cls.__module__ != "torch.nn.parameter":
+    if cls is not Tensor and cls.__module__ not in _PLAIN:
         return cls.__name__
     return form_of_layout(tensor.layout)
 
@@ -77,6 +102,37 @@ def form_of(tensor: Tensor) -> str:
 def form_of_layout(layout: torch.layout) -> str:
     """`sparse_csr`; "" of a dense tensor."""
     return "" if layout is torch.strided else str(layout).removeprefix("torch.")
+
+
+def placing_of(tensor: Tensor) -> tuple[tuple[str, ...], Shape | None]:
+    """Of a DTensor, its placement by mesh dimension, and the local shape; of any other () and None."""
+    if not is_distributed(tensor):
+        return (), None
+    distributed: Any = tensor
+    # By the attribute: `to_local` would be one more operation of the forward's.
+    return tuple(map(_write_placement, distributed.placements)), shape_of(distributed._local_tensor)
+
+
+def is_distributed(tensor: Tensor) -> bool:
+    """Whether it is a DTensor; before anyone has imported these, which takes long, there is none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def whole_of(tensor: Tensor) -> Tensor:
+    """The tensor itself; of a DTensor the values of all ranks, which all of them have to ask for."""
+    if is_distributed(tensor):
+        distributed: Any = tensor
+        whole: Tensor = distributed.full_tensor()
+        return whole
+    return tensor
+
+
+def _write_placement(placement: Any) -> str:
+    """`Shard(2)`, `Replicate`, `Partial(sum)`."""
+    name = type(placement).__name__.lstrip("_")
+    what = getattr(placement, "dim", getattr(placement, "reduce_op", None))
+    return name if what is None else f"{name}({what})"
 
 
 def device_of(tensor: Tensor) -> str:
@@ -98,7 +154,8 @@ def stats_of(tensor: Tensor) -> TensorStats | None:
     if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
         return None
     try:
-        values = (tensor.detach().abs() if tensor.is_complex() else tensor.detach()).double()
+        values = whole_of(tensor.detach())
+        values = (values.abs() if values.is_complex() else values).double()
         return _figures_of(values)
     except (NotImplementedError, RuntimeError, TypeError):  # less than a byte each, no float64 there, or no values
         return None

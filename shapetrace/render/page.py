@@ -22,6 +22,7 @@ from shapetrace.trace import (
     Trace,
     tensors_of,
     walk_modules,
+    write_placements,
     write_shape,
     write_source,
 )
@@ -31,6 +32,8 @@ def render_trace_page(trace: Trace) -> str:
     """The module tree, each module with its parameters and tensors; collapsible, searchable by name."""
     modules = tuple(walk_modules(trace))
     head = f"<p class=quiet>{_escape(f'weights: {trace.model.weights}')}</p>" if trace.model.weights else ""
+    if trace.model.mesh:
+        head += f"<p class=quiet>{_escape(f'mesh: {trace.model.mesh}')}</p>"
     if trace.input:
         head += f"<p class=quiet>{_escape(' '.join(f'{token!r}' for token in trace.input.tokens))}</p>"
     if trace.error:
@@ -144,6 +147,7 @@ def _row(row: ParameterRecord | TensorRecord) -> str:
     else:
         flags += [row.kind] if row.kind else []
         flags += ["in place"] if row.in_place else []
+    flags += [write_placements(row)] if row.placements else []
     flag = f"<span class=flag>{_escape(', '.join(flags))}</span> " if flags else ""
     axes = "" if row.comment.startswith(("(", "[")) else " ".join(row.axes)
     shape = write_shape(row.shape) if row.dtype else ""

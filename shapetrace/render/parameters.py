@@ -13,7 +13,7 @@ from rich.text import Text
 from shapetrace.folding import fold, fold_names
 from shapetrace.parameters import Part, break_down, count_parameters, full_name, is_within, unique_parameters
 from shapetrace.render.theme import count_of, printable, separated, write_bytes
-from shapetrace.trace import ModuleCall, write_shape
+from shapetrace.trace import ModuleCall, write_placements, write_shape
 
 Row = tuple[int, Part, Part, int]  # level, part, the last of its likes, how many there are
 
@@ -73,6 +73,7 @@ def render_parameter_table(module: ModuleCall, modules: Sequence[ModuleCall]) ->
     for record in module.parameters:
         flags = [] if record.trainable else ["frozen"]
         flags += [f"tied to {record.tied}"] if record.tied else []
+        flags += [write_placements(record)] if record.placements else []
         remark = Text("  ".join(flags), "flag")
         if record.comment:
             remark.append("  " * bool(flags)).append(printable(record.comment), "comment")

@@ -33,6 +33,8 @@ def _headline(trace: Trace) -> Text:
     headline = Text(printable(trace.model.name), "path")
     if trace.model.weights:
         headline.append(f"  weights: {printable(trace.model.weights)}", "default")
+    if trace.model.mesh:
+        headline.append(f"  mesh: {printable(trace.model.mesh)}", "default")
     return headline
 
 

@@ -24,6 +24,7 @@ from shapetrace.trace import (
     Trace,
     tensors_of,
     walk_modules,
+    write_placements,
     write_shape,
     write_value,
 )
@@ -195,34 +196,43 @@ class _Widths:
 
 def _add_rows(tree: Tree, rows: Sequence[_Folded[Row]], sizes: _Sizes, widths: _Widths) -> None:
     for row in rows:
-        tree.add(_Row(_label(row), _shape(row), _remark(row.first, row.times, sizes), widths))
+        placed = Text(write_placements(row.first), "flag")
+        tree.add(_Row(_label(row), _shape(row), placed, _remark(row.first, row.times, sizes), widths))
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Name, shape, remark; the remark wraps in its column, or below where the column would be too narrow."""
+    """Name, shape, placement, remark; these wrap in their column, or below where the column would be too narrow."""
 
     label: Text
     shape: Text
+    placed: Text
     remark: Text
     widths: _Widths
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         label, shape = self.widths.label, self.widths.shape
         space = options.max_width - (label + shape + 3)
-        if self.remark.cell_len <= space and "\n" not in self.remark.plain:  # as most: a table would take its time
+        beside = space >= min(_NARROWEST_COMMENT, self.placed.cell_len + self.remark.cell_len)
+        remark = self._remark_within(space if beside else options.max_width - 4)
+        if remark.cell_len <= space and "\n" not in remark.plain:  # as most: a table would take its time
             before, between = " " * (label - self.label.cell_len), " " * (shape + 2 - self.shape.cell_len)
-            yield Text.assemble(before, self.label, " ", self.shape, between, self.remark)
+            yield Text.assemble(before, self.label, " ", self.shape, between, remark)
             return
-        beside = space >= min(_NARROWEST_COMMENT, self.remark.cell_len)
         grid = Table.grid()
         grid.add_column(justify="right", width=label, no_wrap=True)
         grid.add_column(width=shape + 3, no_wrap=True)
         grid.add_column()
-        grid.add_row(self.label, Text(" ") + self.shape, self.remark if beside else "")
+        grid.add_row(self.label, Text(" ") + self.shape, remark if beside else "")
         yield grid
-        if self.remark and not beside:
-            yield Padding(self.remark, (0, 0, 0, 4), expand=False)
+        if remark and not beside:
+            yield Padding(remark, (0, 0, 0, 4), expand=False)
+
+    def _remark_within(self, width: int) -> Text:
+        """The placement and the remark on one line where they fit, else on two."""
+        parts = [part for part in (self.placed, self.remark) if part]
+        first = self.remark.plain.partition("\n")[0]
+        return Text("  " if self.placed.cell_len + 2 + len(first) <= width else "\n").join(parts)
 
 
 def _label(each: _Folded[Row]) -> Text:
