@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "forge": set(),
     "meta": set(),
     "recorder": {"axes", "errors", "meta", "packages", "signatures", "trace"},
-    "weights": {"errors", "forge", "gpt2"},
+    "weights": {"errors", "forge", "gpt2", "meta"},
     "signatures": set(),
     "target": {"errors", "forge", "gpt2", "meta", "packages", "signatures", "weights"},
     "inputs": {"errors", "signatures", "tokens", "trace"},
