@@ -1,55 +1,142 @@
-"""What a trace costs: the traced forward beside the plain one, interleaved in one run, as a ratio of medians.
+"""What it costs to see the tensors of a forward: shapetrace beside other tools, in one run.
 
-usage: python benchmarks/overhead.py [REPEATS]
+usage: python benchmarks/overhead.py [--only NAME ...] [--tools PACKAGE ...] [--rounds N] [--threads N] [--write]
+
+Each package has a process of its own, for some wrap torch or the model for good; one process runs at a time. In each
+round every tool runs once, in random order, and right before or after it the plain forward in the same process: `ratio`
+is the median over these pairs. The first run of a tool, which pays for what it does once, is not in the medians; its
+time is the column `first`.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import json
+import random
 import statistics
+import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+import report
 import torch
+from settings import SETTINGS
+from tools import TOOLS, Tool
 
-from shapetrace import record, recording
-from shapetrace.gpt2 import Config, Transformer
-
-TOY = Config(n_layers=2, d_model=64, n_heads=4, d_head=16, d_mlp=256, d_vocab=101, n_ctx=32)
-
-
-def seconds_of(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+from shapetrace.gpt2 import Transformer
 
 
-def traced_forward(model: Transformer, tokens: torch.Tensor) -> float:
-    """The forward alone; to describe the model before and after it is not counted."""
-    with recording(model):
-        return seconds_of(lambda: model(tokens))
+class Turn(NamedTuple):
+    """One run of a tool, in seconds, and of the plain forward beside it."""
+
+    plain: float
+    tool: float
+    tensors: int
 
 
-@torch.no_grad()
-def measure(model: Transformer, tokens: torch.Tensor, repeats: int) -> str:
-    """One row: medians of the plain forward, of the traced one, and of all that `record` does."""
-    plain, forward, whole = [], [], []
-    for _ in range(repeats):
-        plain.append(seconds_of(lambda: model(tokens)))
-        forward.append(traced_forward(model, tokens))
-        whole.append(seconds_of(lambda: record(model, tokens)))
-    base, traced, all_of_it = (statistics.median(each) for each in (plain, forward, whole))
-    added = f"x{traced / base:.2f} (+{(traced - base) * 1e3:.1f} ms)"
-    return f"{base * 1e3:8.1f} ms  {added:>17}  x{all_of_it / base:.2f}"
+class Worker:
+    """A process that runs the tools of one package when it is told to."""
+
+    def __init__(self, setting: str, threads: int):
+        command = [sys.executable, str(Path(__file__).with_name("worker.py")), setting, str(threads)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdin
+        assert self.process.stdout
+        self.questions, self.answers = self.process.stdin, self.process.stdout
+
+    def take_turn(self, name: str) -> Turn | str:
+        """The turn, or in words why there is none."""
+        try:
+            print(name, file=self.questions, flush=True)
+        except BrokenPipeError:
+            answer = ""
+        else:
+            answer = self.answers.readline()
+        if not answer:
+            return f"its process ended with code {self.process.wait()}"
+        values = json.loads(answer)
+        return values["error"] if "error" in values else Turn(**values)
+
+    def close(self) -> None:
+        self.process.communicate()
 
 
-def main(repeats: int = 25) -> None:
-    print(f"{torch.get_num_threads()} threads\nmodel       tokens        plain     traced forward  whole record()")
-    for name, config, lengths in (("toy", TOY, (7,)), ("gpt2-small", Config(), (7, 128, 512))):
-        model = Transformer(config).eval()
-        for length in lengths:
-            print(f"{name:<10}  {length:>6}  {measure(model, torch.arange(length)[None], repeats)}")
+def measure(setting: str, tools: Sequence[type[Tool]], threads: int, rounds: int) -> dict[type[Tool], list[Turn] | str]:
+    """Of each tool its turns, the uncounted first one in front, or why there are none."""
+    workers = {package: Worker(setting, threads) for package in {tool.package for tool in tools}}
+    turns: dict[type[Tool], list[Turn] | str] = {tool: [] for tool in tools}
+    for _ in range(1 + rounds):
+        for tool in random.sample(tools, len(tools)):
+            taken = turns[tool]
+            if isinstance(taken, list):
+                turn = workers[tool.package].take_turn(tool.name)
+                turns[tool] = turn if isinstance(turn, str) else [*taken, turn]
+    for worker in workers.values():
+        worker.close()
+    return turns
+
+
+def tabulate(measured: dict[type[Tool], list[Turn] | str]) -> Iterator[str]:
+    """A row for each tool; below the table those that were not measured."""
+    rows = [("", "ms", "ratio", "tensors", "µs/tensor", "first ms", "names")]
+    for tool, turns in measured.items():
+        if isinstance(turns, str):
+            continue
+        first, *others = turns
+        added = statistics.median(turn.tool - turn.plain for turn in others)
+        rows.append(
+            (
+                tool.name,
+                f"{statistics.median(turn.tool for turn in others) * 1e3:,.1f}",
+                f"{statistics.median(turn.tool / turn.plain for turn in others):.3f}",
+                f"{first.tensors:,}",
+                f"{added / first.tensors * 1e6:,.1f}",
+                f"{first.tool * 1e3:,.0f}",
+                tool.names,
+            )
+        )
+    yield from report.align(rows)
+    for tool, reason in measured.items():
+        if isinstance(reason, str):
+            yield f"{tool.name.strip()}: not measured: {reason}"
+
+
+def head(name: str, measured: dict[type[Tool], list[Turn] | str], threads: int, rounds: int) -> str:
+    """The setting in one line, with the plain forward's median over all processes."""
+    setting = SETTINGS[name]
+    with torch.device("meta"):
+        parameters = sum(each.numel() for each in Transformer(setting.config).parameters())
+    plain = [turn.plain for turns in measured.values() if isinstance(turns, list) for turn in turns[1:]]
+    return (
+        f"{name}: {parameters:,} parameters, {setting.tokens:,} tokens, torch on {report.count(threads, 'thread')}, "
+        f"{report.count(rounds, 'round')}; the plain forward takes {statistics.median(plain) * 1e3:,.1f} ms"
+    )
+
+
+def main() -> None:
+    parser = report.parser_of(__doc__ or "")
+    packages = list(dict.fromkeys(tool.package for tool in TOOLS))
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="NAME", help="settings")
+    parser.add_argument("--tools", nargs="+", choices=packages, default=packages, metavar="PACKAGE", help="packages")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), metavar="N", help="torch's (as it is)")
+    options = parser.parse_args()
+    wanted = [tool for tool in TOOLS if tool.package in options.tools]
+    installed = [tool for tool in wanted if importlib.util.find_spec(tool.package)]
+    missing = {tool: f"{tool.package} is not installed" for tool in wanted if tool not in installed}
+    versions = {tool.package: importlib.metadata.version(tool.package) for tool in installed}
+    lines = [", ".join(f"{package} {version}" for package, version in versions.items())]
+    for name in options.only:
+        rounds = options.rounds or SETTINGS[name].rounds
+        measured = measure(name, installed, options.threads, rounds)
+        lines += ["", head(name, measured, options.threads, rounds), *tabulate(measured | missing)]
+        print(f"{name}: done", file=sys.stderr)
+    report.publish("overhead.py", lines, options.write)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from shapetrace.divergence import diff as diff
     from shapetrace.recorder import record as record
     from shapetrace.recorder import recording as recording
+    from shapetrace.report import Report as Report
     from shapetrace.shape_comments import check as check
 
 from shapetrace.errors import ShapetraceError
-from shapetrace.report import Report
 from shapetrace.store import load, save
-from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace
+from shapetrace.trace import ModuleCall, ParameterRecord, Shown, TensorRecord, Trace
 
 __all__ = [
     "ModuleCall",
@@ -36,8 +36,9 @@ __all__ = [
     "save",
 ]
 
-# What needs torch is imported when it is first used: a trace is read and shown without it.
+# What needs torch, or is of a diff, is imported when it is first used: a trace is read and shown without it.
 _LAZY = {
+    "Report": "shapetrace.report",
     "check": "shapetrace.shape_comments",
     "diff": "shapetrace.divergence",
     "record": "shapetrace.recorder",
@@ -58,9 +59,8 @@ def _as_html(shown: Any) -> str:
 
 
 # The data itself knows of no screen; here, where both halves meet, rich and notebooks are told how to show it.
-for _shown in (Trace, Report):
-    for _name, _method in (("__rich__", _as_rich), ("_repr_html_", _as_html)):
-        setattr(_shown, _name, _method)
+for _name, _method in (("__rich__", _as_rich), ("_repr_html_", _as_html)):
+    setattr(Shown, _name, _method)
 
 
 def __getattr__(name: str) -> Any:

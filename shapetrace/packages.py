@@ -6,13 +6,14 @@ import os
 import re
 import site
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 
 _OWN = os.path.dirname(__file__)
 _INSTALLED = re.compile(r".*?[\\/](?:site|dist)-packages[\\/]")
 
 
+@lru_cache(maxsize=4096)
 def package_of(path: str) -> str:
     """The folder, or the file, of the installed package that the path is in; "" for code of the user's own.
 

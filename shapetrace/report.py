@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shapetrace.parameters import is_within
+from shapetrace.trace import Shown
 
 ISOLATED = "isolated"  # fed the reference's own input
 END_TO_END = "end_to_end"  # from token ids only
@@ -133,7 +134,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Shown):
     """A model beside the reference."""
 
     reference: str  # transformer_lens 4.3.0

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shapetrace import forge, gpt2
 from shapetrace.inputs import Asked, Inputs, gather_inputs
+from shapetrace.meta import on_meta
 from shapetrace.recorder import recording
 from shapetrace.recorder.calls import Observer
 from shapetrace.recorder.crash.site import find_site
@@ -19,6 +20,8 @@ from shapetrace.recorder.paths import name_modules
 from shapetrace.recorder.tensors import whole_of
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.target import Target
+from shapetrace.target.placement import device_of
+from shapetrace.target.placement import place as place_target
 from shapetrace.target.seeding import seeded
 from shapetrace.target.vocabulary import vocabulary_of
 from shapetrace.tokens import words_of
@@ -31,6 +34,14 @@ def prepare(target: Target, asked: Asked, seed: int = 0, meta: bool = False, not
     context = model.cfg.n_ctx if isinstance(model, gpt2.Transformer | forge.Transformer) else None
     device = "meta" if meta else "cpu"
     return gather_inputs(target.name, model, asked, vocabulary_of(model), context, seed, device, note)
+
+
+def place(
+    target: Target, inputs: Inputs, device: torch.device | None, dtype: torch.dtype | None
+) -> tuple[Target, Inputs]:
+    """Both on that device and in that dtype; of None what the model has. Raises ShapetraceError where torch refuses."""
+    target = place_target(target, device, dtype)
+    return target, inputs.to(device or device_of(target.model), dtype)
 
 
 def trace_target(
@@ -52,7 +63,7 @@ def trace_target(
         with (
             torch.no_grad(),
             seeded(seed),
-            torch.device("meta") if meta else nullcontext(),
+            on_meta() if meta else nullcontext(),
             recording(target.model, name=target.name, weights=target.weights, stats=stats, observe=observe) as trace,
         ):
             output = target.model(*inputs.args, **inputs.kwargs)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from shapetrace.errors import TraceFileError, suggest
 from shapetrace.trace import ModuleCall, TensorRecord, Trace, tensors_of, walk_modules
@@ -92,19 +92,20 @@ def _plain(value: Any, row: Row) -> Any:
 def _record(kind: type, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise TraceFileError(f"{where or 'the file'} is {value!r}, not a mapping of fields")
-    known = {_KEYS.get(each.name, each.name): each for each in fields(kind) if each.compare}
-    hints = _hints(kind)
+    known = _fields(kind)
     prefix = f"{where}." if where else ""
     for key in value:
         if key not in known:
             raise TraceFileError(f"{prefix}{key} is no field of a trace", suggest(str(key), known))
-    for key, each in known.items():
-        if key not in value and each.default is MISSING:
+    for key, field in known.items():
+        if field.is_needed and key not in value:
             raise TraceFileError(f"{where or 'the file'} has no `{key}`")
-    return kind(**{known[key].name: _read(hints[known[key].name], each, prefix + key) for key, each in value.items()})
+    return kind(**{known[key].name: _read(known[key].kind, each, prefix + key) for key, each in value.items()})
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
+    if kind in _NAMES:
+        return _read_scalar(kind, value, where)
     if get_origin(kind) is UnionType:
         if value is None and NoneType in get_args(kind):
             return None
@@ -114,9 +115,12 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise TraceFileError(f"{where} is {value!r}, not a list")
-        return tuple(_read(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _record(kind, value, where)
+        inner = get_args(kind)[0]
+        return tuple(_read(inner, item, f"{where}[{index}]") for index, item in enumerate(value))
+    return _record(kind, value, where)
+
+
+def _read_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -128,6 +132,19 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
+class _Field(NamedTuple):
+    """What a key of a mapping stands for."""
+
+    name: str
+    kind: Any  # the type that its value has
+    is_needed: bool
+
+
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: type) -> dict[str, _Field]:
+    hints = get_type_hints(kind)
+    return {
+        _KEYS.get(each.name, each.name): _Field(each.name, hints[each.name], each.default is MISSING)
+        for each in fields(kind)
+        if each.compare
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import uuid
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,20 @@ def dump(trace: Trace) -> str:
     """The trace as YAML text: no aliases, no folded lines, nothing that differs between two runs."""
     import yaml
 
-    class Row(dict[str, Any]):
-        """A mapping that stands on one line."""
+    plain = to_plain(trace, Row)
+    text = _dump(plain, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+    # The one written in C is several times as fast, and takes a character beyond U+FFFF, such as an emoji, for none.
+    return _dump(plain, yaml.SafeDumper) if "\\U" in text else text
 
-    class Dumper(yaml.SafeDumper):
+
+class Row(dict[str, Any]):
+    """A mapping that stands on one line."""
+
+
+def _dump(plain: dict[str, Any], base: Any) -> str:
+    import yaml
+
+    class Dumper(base):  # type: ignore[misc] # chosen when it runs
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
@@ -54,9 +65,10 @@ def dump(trace: Trace) -> str:
     Dumper.add_representer(Row, represent_row)
     Dumper.add_representer(str, represent_text)
     # A line is never folded: the limit is a number that no line reaches.
-    return yaml.dump(
-        to_plain(trace, Row), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=2**31, default_flow_style=None
+    text: str = yaml.dump(
+        plain, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=2**31 - 1, default_flow_style=None
     )
+    return text
 
 
 def parse(text: str) -> Trace:
@@ -77,12 +89,17 @@ def parse(text: str) -> Trace:
 
 
 _AGAIN = "record it again with `--save`"
+# No alias, anchor or tag begins within a word or before a space, but for the tag of a single `!`. In most traces there
+# is nothing that looks like one, and to go through the file for them takes as long as to read it.
+_MAY_BE_SIGN = re.compile(r"(?<!\w)(?:[&*]\S|!)")
 
 
 def _refuse_what_no_trace_has(text: str) -> None:
     """Aliases, with which a small file can stand for a huge one, and tags, which ask for Python objects."""
     import yaml
 
+    if not _MAY_BE_SIGN.search(text):
+        return
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -96,13 +113,22 @@ def _unique_keys() -> Any:
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # chosen when it runs
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.value in seen:
+        def __init__(self, text: str):
+            super().__init__(text)
+            # A trace says the same again and again; what kind of value it is, is asked with several patterns.
+            self.resolve = cache(super().resolve)
+
+        def construct_document(self, node: yaml.Node) -> Any:
+            """As the base does it, without what only aliases need: to start with parts that are not whole."""
+            if isinstance(node, yaml.SequenceNode):
+                return [self.construct_document(each) for each in node.value]
+            if isinstance(node, yaml.ScalarNode):
+                return node.value if node.tag == "tag:yaml.org,2002:str" else self.construct_object(node)
+            mapping = {}
+            for key, value in node.value:
+                if key.value in mapping:
                     raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` comes twice", key.start_mark)
-                seen.add(key.value)
-            mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+                mapping[key.value] = self.construct_document(value)
             return mapping
 
     return Loader
@@ -122,7 +148,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         target = beside = Path(path)
     else:
         target = Path(os.path.realpath(path))
-        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
         beside.write_bytes(content)
         if beside is not target:

@@ -10,6 +10,12 @@ from math import prod
 Shape = tuple[int, ...]
 
 
+class Shown:
+    """A whole result, which rich and a notebook can show; the data itself knows of no screen, and is told how."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TensorStats:
     """Of the finite entries (their absolute value where complex): min, max, mean, rms; None where there are none."""
@@ -133,7 +139,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Shown):
     """A whole run: usually one call of the root."""
 
     model: ModelRecord

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
-from shapetrace.cli import main
+from shapetrace.cli import COMMANDS, main
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.store import load
 from shapetrace.weights.seeded import draw_weights
@@ -38,7 +38,7 @@ def test_help_lists_the_commands_in_the_order_one_needs_them():
     assert listed == names
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(command):
     assert f"\n  shapetrace {command} " in run(command, "--help").stdout
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shapetrace.cli import main
+from shapetrace.cli import COMMANDS, main
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -60,7 +60,7 @@ def test_the_trace_file_shown_is_the_one_written(tmp_path):
     assert (tmp_path / "attention.yaml").read_text().startswith(shown)
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_is_in_the_readme(command):
     assert f"shapetrace {command}" in README
 

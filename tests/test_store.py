@@ -181,6 +181,23 @@ def test_a_wrong_file_is_refused_by_name(text, message):
     assert refused.value.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    "value", ["&a x", "*a", "!a x", "! x", "[1,*a]", "{a: &b 1}", "{'a':*b}", "[&a]", "- &a 1", "? !a x"]
+)
+def test_what_no_trace_has_is_found_wherever_it_stands(value):
+    with pytest.raises(TraceFileError, match="and no trace has"):
+        store.parse(f"format: shapetrace/1\nmodel:\n  {value}\n")
+
+
+@pytest.mark.parametrize(
+    "comment", ["a * b", "x != y", "&c", "*c", "!c", "a*b", "(a) *b", "<<", "yes", "1_000", "2001-01-01"]
+)
+def test_a_comment_that_looks_like_something_else_is_kept(comment):
+    call = ModuleCall("", "Net", steps=(TensorRecord("x", "local", (2,), "float32", comment=comment),))
+    trace = Trace(SMALL.model, (call,))
+    assert store.parse(store.dump(trace)) == trace
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceFileError, match=r"cannot read `.*none.yaml`: No such file or directory"):
         store.load(tmp_path / "none.yaml")

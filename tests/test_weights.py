@@ -15,6 +15,7 @@ from shapetrace import forge
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.target import build_on_meta, build_target
+from shapetrace.weights import drawing
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import PRESETS, configure, gpt2_sizes
 from shapetrace.weights.seeded import WithoutInitialising, draw_weights
@@ -113,6 +114,46 @@ def test_every_parameter_is_random_and_depends_on_seed_and_name_only():
         assert parameter.std() > 0.01, name
         assert torch.equal(parameter, deeper.get_parameter(name)), name
         assert not torch.equal(parameter, other.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_any_number_of_threads_draws_the_same_numbers_in_place(monkeypatch, dtype):
+    monkeypatch.setattr(drawing, "_BLOCK", 64)
+    drawn = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        model = Transformer(TINY).to(dtype)
+        places, told = [each.data_ptr() for each in model.parameters()], []
+        draw_weights(model, 0, told.append)
+        assert [each.data_ptr() for each in model.parameters()] == places
+        assert sum(told) == sum(each.numel() for each in model.parameters())
+        drawn.append(model.state_dict())
+    assert drawn[0].keys() == drawn[1].keys()
+    assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
+    blocks = drawn[0]["embed.W_E"].flatten().split(64)
+    assert not torch.equal(blocks[0], blocks[1])
+
+
+def test_what_does_not_lie_in_a_row_gets_the_numbers_of_what_does():
+    flat, turned = torch.nn.Linear(3, 5, bias=False), torch.nn.Linear(3, 5, bias=False)
+    turned.weight = torch.nn.Parameter(torch.empty(3, 5).T)
+    for layer in (flat, turned):
+        draw_weights(layer, 0)
+    assert torch.equal(flat.weight, turned.weight)
+
+
+def test_random_weights_are_drawn_where_they_stay(monkeypatch):
+    filled, draw = [], drawing.draw
+
+    def watched(drawings, advance):
+        filled.extend(each.tensor.data_ptr() for each in drawings)
+        draw(drawings, advance)
+
+    monkeypatch.setattr("shapetrace.weights.seeded.draw", watched)
+    for name in ("gpt2-small", "forge-small"):
+        model = build_target(name, SETTINGS if name == "gpt2-small" else ("n_layers=1", "d_model=24"), "random").model
+        assert sorted(filled) == sorted(each.data_ptr() for each in model.parameters())
+        filled.clear()
 
 
 def test_initialisation_is_left_out_where_it_would_be_overwritten():

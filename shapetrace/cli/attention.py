@@ -8,6 +8,8 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    cast_option,
+    device_option,
     html_option,
     ids_option,
     input_option,
@@ -22,6 +24,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.tokens import Tokenizer
 
 
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 @model_option
 @weights_option
 @seed_option
+@device_option
+@cast_option
 @set_option
 @bos_option
 @tokenizer_option
@@ -57,6 +63,8 @@ def attention(
     model: str,
     weights: str,
     seed: int,
+    device: torch.device | None,
+    dtype: torch.dtype | None,
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
@@ -84,7 +92,7 @@ def attention(
     from shapetrace.render.attention import render_pattern
     from shapetrace.render.failure import render_failure
     from shapetrace.render.page import render_pattern_page
-    from shapetrace.running import prepare
+    from shapetrace.running import place, prepare
     from shapetrace.store import check_writable, write_text
     from shapetrace.target import find_source
 
@@ -99,6 +107,7 @@ def attention(
         inputs = prepare(target, Asked(text, ids, described, not no_bos, tokenizer), seed, note=note)
         with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance:
             target = source.complete(target, weights, seed, note, advance)
+        target, inputs = place(target, inputs, device, dtype)
         found = find_patterns(target, inputs, seed)
     if found.trace.error:
         show_result(render_failure(found.trace.error))

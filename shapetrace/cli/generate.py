@@ -9,6 +9,8 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    cast_option,
+    device_option,
     ids_option,
     input_option,
     json_option,
@@ -21,6 +23,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.continuation import Step
     from shapetrace.tokens import Tokenizer
 
@@ -45,6 +49,8 @@ def _check_temperature(context: click.Context, parameter: click.Parameter, value
 @model_option
 @weights_option
 @seed_option
+@device_option
+@cast_option
 @set_option
 @bos_option
 @tokenizer_option
@@ -61,6 +67,8 @@ def generate(
     model: str,
     weights: str,
     seed: int,
+    device: torch.device | None,
+    dtype: torch.dtype | None,
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
@@ -87,6 +95,7 @@ def generate(
     from shapetrace.recorder.parameters import count_parameters
     from shapetrace.render.continuation import render_step
     from shapetrace.render.theme import count_of, printable_text
+    from shapetrace.running import place
     from shapetrace.target import find_source
     from shapetrace.target.vocabulary import vocabulary_of
 
@@ -100,6 +109,7 @@ def generate(
         inputs = gather_inputs(target.name, target.model, asked, vocabulary_of(target.model), seed=seed, note=note)
         with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance:
             target = source.complete(target, weights, seed, note, advance)
+        target, inputs = place(target, inputs, device, dtype)
         steps = generate_steps(target, inputs, count, sampling)
     if not target.are_trained:
         unless = "" if target.weights.startswith("random") else ", unless these are trained"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.tokens import Tokenizer
 
 model_option = click.option(
@@ -91,6 +93,46 @@ def _check_rtol(context: click.Context, parameter: click.Parameter, value: float
 rtol_option = click.option(
     "--rtol", type=float, callback=_check_rtol, help="Largest relative difference of figures that counts as equal."
 )
+
+
+def _find_device(context: click.Context, parameter: click.Parameter, value: str | None) -> torch.device | None:
+    if value is None:
+        return None
+    from shapetrace.target.placement import find_device
+
+    return find_device(value)
+
+
+device_option = click.option(
+    "--device",
+    callback=_find_device,
+    metavar="NAME",
+    help="Where the model runs: cpu, cuda, cuda:1, mps and so on. By default where it was built.",
+)
+
+
+def _find_dtype(context: click.Context, parameter: click.Parameter, value: str | None) -> torch.dtype | None:
+    if value is None:
+        return None
+    import torch
+
+    dtype: torch.dtype = getattr(torch, value)
+    return dtype
+
+
+def dtype_option(default: str | None, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """In which precision the model runs: its floating-point parameters, buffers and inputs; None: as it was built."""
+    return click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64", "bfloat16", "float16"]),
+        default=default,
+        show_default=default is not None,
+        callback=_find_dtype,
+        help=help,
+    )
+
+
+cast_option = dtype_option(None, "Precision of parameters and inputs. By default as the model was built.")
 svg_option = click.option("--svg", type=click.Path(), metavar="FILE.svg", help="Also write the screen as a picture.")
 html_option = click.option("--html", type=click.Path(), metavar="FILE.html", help="Also write a page to click through.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from shapetrace.cli.options import depth_option, expand_option, json_option, model_option, module_option, set_option
+from shapetrace.cli.options import (
+    cast_option,
+    depth_option,
+    expand_option,
+    json_option,
+    model_option,
+    module_option,
+    set_option,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 
 @click.command()
 @model_option
 @set_option
+@cast_option
 @module_option
 @depth_option(3)
 @expand_option
 @json_option
-def params(model: str, settings: tuple[str, ...], module: str | None, depth: int, expand: bool, as_json: bool) -> None:
+def params(
+    model: str,
+    settings: tuple[str, ...],
+    dtype: torch.dtype | None,
+    module: str | None,
+    depth: int,
+    expand: bool,
+    as_json: bool,
+) -> None:
     """Count the parameters of each module, without allocating any.
 
     \b
-    shapetrace params --model gpt2-xl
+    shapetrace params --model gpt2-xl --dtype bfloat16
     shapetrace params --module blocks.0.attn
     shapetrace params --model model.py:GPT
     """
@@ -31,10 +53,11 @@ def params(model: str, settings: tuple[str, ...], module: str | None, depth: int
     from shapetrace.render.parameters import render_parameters
     from shapetrace.selection import match_paths, outermost
     from shapetrace.target import build_on_meta
+    from shapetrace.target.placement import place
     from shapetrace.weights.presets import explain_count
 
     with running_user_code():
-        target = build_on_meta(model, settings)
+        target = place(build_on_meta(model, settings), None, dtype)
     modules = describe_modules(target.model)
     paths = outermost(match_paths(module, [each.module for each in modules])) if module is not None else [""]
     if as_json:

@@ -8,7 +8,9 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    cast_option,
     depth_option,
+    device_option,
     expand_option,
     html_option,
     ids_option,
@@ -26,6 +28,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.tokens import Tokenizer
 
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 @weights_option
 @seed_option
 @click.option("--meta", is_flag=True, help="Shapes only, without weights: a model of any size in a moment.")
+@device_option
+@cast_option
 @set_option
 @bos_option
 @tokenizer_option
@@ -60,6 +66,8 @@ def run(
     weights: str,
     seed: int,
     meta: bool,
+    device: torch.device | None,
+    dtype: torch.dtype | None,
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
@@ -84,6 +92,7 @@ def run(
     shapetrace run --model 'model.py:GPT(GPTConfig(n_layer=2))' --save gpt.yaml
     shapetrace run --model net.py:ConvNet --input x=float32[1,3,32,32]
     shapetrace run "Hello" --module blocks.0.attn
+    shapetrace run --device cuda --dtype bfloat16
     shapetrace run --meta --set n_layers=80 --set d_model=8192
     """
     from shapetrace.cli.console import note, progress, running_user_code
@@ -92,7 +101,7 @@ def run(
     from shapetrace.inputs import Asked
     from shapetrace.recorder.parameters import count_parameters
     from shapetrace.recorder.paths import name_modules
-    from shapetrace.running import prepare, trace_target
+    from shapetrace.running import place, prepare, trace_target
     from shapetrace.selection import match_paths, select_modules
     from shapetrace.store import check_writable
     from shapetrace.store import save as save_trace
@@ -100,6 +109,8 @@ def run(
 
     if meta and (weights != "auto" or stats or parallel):
         raise click.UsageError("--meta runs without values: it goes with none of --weights, --stats and --parallel")
+    if meta and device is not None:
+        raise click.UsageError("--meta and --device are two places to run: one of them")
     with as_one_of_ranks(parallel) as ranks:
         for path in (save, svg, html):
             if path is not None:
@@ -116,6 +127,8 @@ def run(
                 total = count_parameters(target.model)
                 with progress(f"drawing {model}'s weights", total) as advance:
                     target = source.complete(target, weights, seed, note, advance)
+            ranks.settle(device)
+            target, inputs = place(target, inputs, device, dtype)
             target.model.train(train)
             ranks.spread(target.model, target.name, note)
             with ranks.running():

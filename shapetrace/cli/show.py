@@ -54,13 +54,14 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
     import json
 
     from shapetrace.cli.console import show_result, write_picture
-    from shapetrace.render.page import render_trace_page
     from shapetrace.render.summary import render_trace
     from shapetrace.render.tree import View
     from shapetrace.schema import to_plain
     from shapetrace.store import write_text
 
     if html is not None:
+        from shapetrace.render.page import render_trace_page
+
         write_text(html, render_trace_page(trace))
     screen = render_trace(trace, View(depth, expand))
     if svg is not None:

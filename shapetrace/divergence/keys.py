@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.meta import on_meta
 from shapetrace.recorder.tensors import is_distributed, whole_of
 from shapetrace.report import KeyReport
 from shapetrace.weights.layouts import Layout
@@ -146,7 +147,7 @@ def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.d
     not fit the sizes.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    with torch.device("meta"):
+    with on_meta():
         shapes = {name: each.shape for name, each in Transformer(config).named_parameters()}
     state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for slot in fitting.layout.slots:

@@ -50,10 +50,22 @@ class Inputs:
 
     def with_tokens(self, ids: Sequence[int]) -> Inputs:
         """The same with other token ids: those that the text is continued by; an encoder goes on with its own."""
-        tokens = torch.tensor([list(ids)])
+        before = self.kwargs[self.place] if isinstance(self.place, str) else self.args[self.place]
+        tokens = torch.tensor([list(ids)], device=before.device)
         if isinstance(self.place, str):
             return replace(self, kwargs={**self.kwargs, self.place: tokens})
         return replace(self, args=(*self.args[: self.place], tokens, *self.args[self.place + 1 :]))
+
+    def to(self, device: torch.device | None, dtype: torch.dtype | None) -> Inputs:
+        """The same on that device, with the floating-point tensors in that dtype; None: as they are."""
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+
+        args, kwargs = tuple(map(move, self.args)), {key: move(value) for key, value in self.kwargs.items()}
+        return replace(self, args=args, kwargs=kwargs)
 
 
 def gather_inputs(

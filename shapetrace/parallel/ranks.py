@@ -16,6 +16,7 @@ from shapetrace.parallel.agreement import find_disagreement, lines_of
 from shapetrace.trace import Trace
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch._C._distributed_c10d import Store
 
@@ -66,11 +67,17 @@ class Ranks:
     def is_first(self) -> bool:
         return self.rank == 0
 
+    def settle(self, device: torch.device | None) -> None:
+        """Where that is `cuda`, take this rank's own GPU of the machine."""
+        if self._scheme is not None and device is not None and device.type == "cuda" and device.index is None:
+            import torch
+
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
+
     def spread(self, model: nn.Module, name: str, note: Callable[[str], None]) -> None:
         """Put the model's parameters on the mesh, in place; raises ShapetraceError where that has no plan for it."""
         if self._scheme is None:
             return
-        import torch
         import torch.distributed as dist
         from torch._C._distributed_c10d import PrefixStore
 
@@ -78,8 +85,6 @@ class Ranks:
 
         if not dist.is_initialized():
             device = next((each.device.type for each in model.parameters()), "cpu")
-            if device == "cuda":
-                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
             backend = "nccl" if device == "cuda" else "gloo"
             store = PrefixStore("model", self._store) if self._store else None
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_LATE)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import CodeType, GeneratorType
 from typing import Any
+from weakref import ref
 
 from torch import Tensor, nn
 
@@ -14,33 +15,24 @@ from shapetrace.axes import fit_axes
 from shapetrace.recorder.forwards import Forward
 from shapetrace.recorder.leaves import walk_values
 from shapetrace.recorder.source import NO_STATEMENT, Statement, locate
-from shapetrace.recorder.tensors import (
-    Identity,
-    device_of,
-    dtype_of,
-    form_of,
-    identity_of,
-    placing_of,
-    shape_of,
-    stats_of,
-)
+from shapetrace.recorder.tensors import Identity, Sort, identity_of, sort_of, stats_of, tell_sort
 from shapetrace.trace import ModuleCall, TensorRecord
 
 # Called with the path of the module, the record and the tensor, at the moment it gets its name.
 Observer = Callable[[str, TensorRecord, Tensor], None]
 
 
-@dataclass(slots=True)
-class OpenCall:
-    """A call that has begun and is not over."""
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a module, under way or over."""
 
     module: nn.Module
     path: str
     forward: Forward
-    steps: list[TensorRecord | ModuleCall] = field(default_factory=list)
+    steps: list[TensorRecord | Call] = field(default_factory=list)
     returned: Statement = NO_STATEMENT  # of the `return` that its forward ended with
     # By id: weak, for the id of a tensor that is gone may be given to another.
-    named: dict[int, tuple[weakref.ref[Tensor], Identity]] = field(default_factory=dict)
+    named: dict[int, tuple[ref[Tensor], Identity]] = field(default_factory=dict)
 
     def has_named(self, tensor: Tensor) -> bool:
         """Whether this very tensor has a record in this call."""
@@ -51,24 +43,30 @@ class OpenCall:
         """Whether a named tensor has other contents than when it was last written down."""
         return self.has_named(tensor) and self.named[id(tensor)][1] != identity_of(tensor)
 
+    def written(self) -> ModuleCall:
+        """What was written down of it, without what the module owns."""
+        steps = tuple(step if isinstance(step, TensorRecord) else step.written() for step in self.steps)
+        return ModuleCall(self.path, type(self.module).__name__, steps=steps, source=self.forward.source)
 
+
+@lru_cache(maxsize=4096)
 def _describe(
-    name: str, role: str, tensor: Tensor, statement: Statement, file: str, line: int, in_place: bool
+    name: str, role: str, sort: Sort, statement: Statement, file: str, line: int, in_place: bool
 ) -> TensorRecord:
-    shape = shape_of(tensor)
-    placements, local_shape = placing_of(tensor)
+    """Layers are alike, and a record is frozen: what the second layer binds is described by the first one's records."""
+    told = tell_sort(sort)
     return TensorRecord(
         name,
         role,
-        shape,
-        dtype_of(tensor),
-        device_of(tensor),
+        told.shape,
+        told.dtype,
+        told.device,
         in_place,
-        fit_axes(statement.readings, shape),
+        fit_axes(statement.readings, told.shape),
         statement.comment,
-        kind=form_of(tensor),
-        placements=placements,
-        local_shape=local_shape,
+        kind=told.kind,
+        placements=told.placements,
+        local_shape=told.local_shape,
         source=locate(file, line),
     )
 
@@ -86,11 +84,9 @@ class CallStack:
     """Calls within calls, the innermost last; closed ones become steps of the call around them."""
 
     def __init__(self, stats: bool = False, observe: Observer | None = None):
-        self.finished: list[ModuleCall] = []
-        self.under_way: list[OpenCall] = []  # the innermost last
-        self._named: dict[int, tuple[weakref.ref[Tensor], Identity]] = {}
-        # Layers are alike, and a record is frozen: what the second layer binds is described by the first one's records.
-        self._records: dict[tuple[Hashable, ...], TensorRecord] = {}
+        self.finished: list[Call] = []
+        self.under_way: list[Call] = []  # the innermost last
+        self._named: dict[int, tuple[ref[Tensor], Identity]] = {}
         self._stats = stats
         self._observe = observe
 
@@ -99,26 +95,27 @@ class CallStack:
         known = self._named.get(id(tensor))
         return known is not None and known[0]() is tensor and known[1] == identity_of(tensor)
 
-    @property
     def callers(self) -> list[tuple[nn.Module, str]]:
         """The modules under way with their paths, outermost first."""
         return [(call.module, call.path) for call in self.under_way]
 
     @property
-    def caller(self) -> OpenCall | None:
+    def caller(self) -> Call | None:
         """The innermost call under way."""
         return self.under_way[-1] if self.under_way else None
 
     def begin(self, module: nn.Module, path: str, forward: Forward) -> None:
-        self.under_way.append(OpenCall(module, path, forward))
+        self.under_way.append(Call(module, path, forward))
 
     def end(self, module: nn.Module, output: Any) -> None:
         """Close the module's call, and before it those inside it that an exception has left open."""
-        if not any(call.module is module for call in self.under_way):
-            return
-        while self.under_way[-1].module is not module:
-            self._close()
-        call = self.under_way[-1]
+        under_way = self.under_way
+        if not under_way or under_way[-1].module is not module:
+            if not any(call.module is module for call in under_way):
+                return
+            while under_way[-1].module is not module:
+                self._close()
+        call = under_way[-1]
         self.tell("out", output, "output", call.returned, call.returned.first)
         self._close()
 
@@ -147,12 +144,9 @@ class CallStack:
 
     def _tell_tensor(self, name: str, tensor: Tensor, role: str, statement: Statement, line: int) -> None:
         call = self.under_way[-1]
-        file = call.forward.file
-        if role == "output" and call.has_named(tensor):
-            if call.has_changed(tensor):
-                self.bind(name, tensor, role, statement, file, line, in_place=True)
-        else:
-            self.bind(name, tensor, role, statement, file, line)
+        changed = role == "output" and call.has_changed(tensor)
+        if changed or role != "output" or not call.has_named(tensor):
+            self.bind(name, tensor, role, statement, call.forward.file, line, changed)
 
     def bind(
         self,
@@ -166,28 +160,21 @@ class CallStack:
     ) -> None:
         """Write down that the tensor got this name in the innermost call, at that line of that file."""
         call = self.under_way[-1]
-        sort = type(tensor), tensor.layout, tensor.dtype, tensor.device
-        placing = None if type(tensor) is Tensor else placing_of(tensor)
-        facts = (name, role, shape_of(tensor), sort, placing, in_place, id(statement), file, line)
-        record = self._records.get(facts)
-        if record is None:
-            record = self._records[facts] = _describe(name, role, tensor, statement, file, line, in_place)
+        record = _describe(name, role, sort_of(tensor), statement, file, line, in_place)
         if self._stats:
             record = replace(record, stats=stats_of(tensor))
         call.steps.append(record)
-        call.named[id(tensor)] = self._named[id(tensor)] = (weakref.ref(tensor), identity_of(tensor))
+        call.named[id(tensor)] = self._named[id(tensor)] = (ref(tensor), identity_of(tensor))
         if self._observe is not None:
             self._observe(call.path, record, tensor)
 
     def note_return(self, code: CodeType, statement: Statement) -> None:
         """Remember what the source says of the value that the forward, and no helper of it, is about to return."""
-        if code is self.under_way[-1].forward.code:
-            self.under_way[-1].returned = statement
+        call = self.under_way[-1]
+        if code is call.forward.code:
+            call.returned = statement
 
     def _close(self) -> None:
         call = self.under_way.pop()
-        closed = ModuleCall(call.path, type(call.module).__name__, steps=tuple(call.steps), source=call.forward.source)
-        if self.under_way:
-            self.under_way[-1].steps.append(closed)
-        else:
-            self.finished.append(closed)
+        call.named.clear()
+        (self.under_way[-1].steps if self.under_way else self.finished).append(call)

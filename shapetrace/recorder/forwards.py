@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from shapetrace.recorder.source import Statement, locate, read_source
+from shapetrace.recorder.source import Source, Statement, locate
 
 _MOST_DECORATORS = 8
 
@@ -27,14 +28,30 @@ class Forward:
     file: str = ""  # of user code, "" for a library's
     source: str = ""  # full path and line
 
-    def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    def name_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Each input under the name that the forward has for it."""
+        if not kwargs and len(args) <= len(self.positional):  # as most are
+            return zip(self.positional, args)  # noqa: B905 (each call of which has its price)
         beyond = tuple(f"{self.rest}.{index}" for index in range(len(args) - len(self.positional)))
         return [*zip(self.positional + beyond, args, strict=False), *kwargs.items()]
 
 
+# By function, weakly: what never changes of it.
+_CODES: WeakKeyDictionary[FunctionType, CodeType | None] = WeakKeyDictionary()
+_NAMES: WeakKeyDictionary[FunctionType, tuple[tuple[str, ...], str]] = WeakKeyDictionary()
+
+
 def code_of(forward: Any) -> CodeType | None:
     """The code object underneath the decorators."""
+    plain = getattr(forward, "__func__", forward)
+    if type(plain) is not FunctionType:
+        return _find_code(forward)
+    if plain not in _CODES:
+        _CODES[plain] = _find_code(forward)
+    return _CODES[plain]
+
+
+def _find_code(forward: Any) -> CodeType | None:
     function = look_through(forward)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, CodeType) else None
@@ -69,21 +86,27 @@ def _is_filled(cell: CellType) -> bool:
         return False
 
 
-def describe_forward(module: nn.Module, is_watched: Callable[[str], bool]) -> Forward:
+def describe_forward(module: nn.Module, is_watched: Callable[[str], bool], read: Callable[[str], Source]) -> Forward:
     """The forward of the module; of library code no source is read."""
     code = code_of(module.forward)
     positional, rest = _positional_names(module)
     if code is None or not is_watched(code.co_filename):
         return Forward(code, positional, rest, {})
     file = code.co_filename
-    return Forward(
-        code, positional, rest, read_source(file).arguments_of(code), file, locate(file, code.co_firstlineno)
-    )
+    return Forward(code, positional, rest, read(file).arguments_of(code), file, locate(file, code.co_firstlineno))
 
 
 def _positional_names(module: nn.Module) -> tuple[tuple[str, ...], str]:
     """`forward(self, x, mask=None, *rest)` -> ("x", "mask"), "rest"."""
-    forward = module.forward
+    plain = getattr(module.forward, "__func__", None)
+    if type(plain) is not FunctionType:
+        return _read_names(module.forward)
+    if plain not in _NAMES:
+        _NAMES[plain] = _read_names(module.forward)
+    return _NAMES[plain]
+
+
+def _read_names(forward: Any) -> tuple[tuple[str, ...], str]:
     if isinstance(forward, torch.ScriptMethod):
         return tuple(each.name for each in forward.schema.arguments[1:]), "input"
     inside = look_through(forward)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import cache
+from threading import get_ident
 from typing import Any
 
 from torch import nn
@@ -13,19 +14,19 @@ from torch._C import _current_graph_task_id
 from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
-from shapetrace.recorder.calls import CallStack, Observer
-from shapetrace.recorder.crash import describe_failure, message_of, summarise
+from shapetrace.recorder.calls import Call, CallStack, Observer
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
 from shapetrace.recorder.forwards import Forward, describe_forward
-from shapetrace.recorder.frames import FrameWatcher, Spectator
+from shapetrace.recorder.frames import Spectator
 from shapetrace.recorder.notes import notes_of
-from shapetrace.recorder.parameters import describe_model, describe_module, first_names
-from shapetrace.recorder.paths import ModulePaths, name_modules, without_replication
+from shapetrace.recorder.parameters import Owners, describe_model
+from shapetrace.recorder.paths import ModulePaths, name_modules, name_parameters, without_replication
 from shapetrace.recorder.placings import placings_of
-from shapetrace.recorder.source import NO_STATEMENT
+from shapetrace.recorder.source import NO_STATEMENT, read_source
 from shapetrace.recorder.user_code import user_code_of
-from shapetrace.trace import Failure, ModelRecord, ModuleCall, Trace
+from shapetrace.recorder.watcher import FrameWatcher
+from shapetrace.trace import Failure, ModelRecord, ModuleCall, TensorRecord, Trace
 
 
 def record(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> Trace:
@@ -70,9 +71,11 @@ def recording(
     failure = None
     recorder.start()
     try:
-        with running_eagerly(model):
+        with running_eagerly():
             yield trace
     except BaseException as raised:
+        from shapetrace.recorder.crash.failure import summarise  # imported where something fails
+
         recorder.stop()
         failure = recorder.describe(raised)
         summary = summarise(failure)
@@ -91,13 +94,27 @@ def _fill(trace: Trace, finished: Trace) -> None:
 
 
 class _Hook:
-    """A hook that a copy of the module does not have: one that is copied or pickled does nothing."""
+    """A hook in the recorded thread, unwatched itself; of its mistakes none gets into the forward.
 
-    def __init__(self, function: Callable[..., None]):
+    A copy of the module does not have it: one that is copied or pickled does nothing.
+    """
+
+    def __init__(self, watcher: FrameWatcher, function: Callable[..., None]):
+        self._watcher = watcher
         self._function = function
+        self._thread = get_ident()
 
     def __call__(self, *args: Any) -> None:
-        self._function(*args)
+        if get_ident() != self._thread or _current_graph_task_id() != -1:
+            return  # what backward runs is a forward that was told already, which activation checkpointing repeats
+        paused = self._watcher.pause()
+        try:
+            self._function(*args)
+        except Exception as error:
+            self._watcher.fail(error)
+        finally:
+            if paused:
+                self._watcher.resume()
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:
         return _do_nothing
@@ -120,20 +137,21 @@ class _Recorder:
     def __init__(self, model: nn.Module, stack: CallStack, watch: Callable[[Outputs], Spectator] | None = None):
         self._model = model
         self._stack = stack
-        self._thread = threading.get_ident()
-        self._paths = ModulePaths(model)
-        self._first_names = first_names(model)
+        self._modules: dict[str, nn.Module] = name_modules(model)
+        self._paths = ModulePaths(self._modules)
+        self._placings = placings_of(self._modules)
+        self._owners = Owners(name_parameters(model), self._placings)
         self._is_watched = user_code_of(model)
         self._outputs = Outputs()
-        self._watcher = FrameWatcher(stack, self._is_watched, watch(self._outputs) if watch is not None else None)
+        self._read = cache(read_source)  # each file once
+        spectator = watch(self._outputs) if watch is not None else None
+        self._watcher = FrameWatcher(stack, self._is_watched, self._read, spectator)
         self._handles: list[RemovableHandle] = []
-        self._modules: dict[str, nn.Module] = name_modules(model)
-        self._placings = placings_of(self._modules)
         self._forwards: dict[int, tuple[Any, Forward]] = {}  # by its id, which it keeps for as long as it is here
         self._left: dict[int, str] = {}  # by the id of each module that an exception may have left, its path
 
     def start(self) -> None:
-        enter, leave = _Hook(self._guarded(self._enter)), _Hook(self._guarded(self._leave))
+        enter, leave = _Hook(self._watcher, self._enter), _Hook(self._watcher, self._leave)
         for module in self._modules.values():
             # By way of the class: a scripted module refuses hooks, and heeds them all the same where Python calls it.
             self._handles += (
@@ -150,58 +168,42 @@ class _Recorder:
 
     def describe(self, error: BaseException) -> Failure:
         """What was raised, in which module, by which statement and from what."""
+        from shapetrace.recorder.crash.failure import describe_failure, message_of
+
         try:
-            return describe_failure(error, self._is_watched, self._left, self._stack.finished, self._outputs)
+            calls = [call.written() for call in self._stack.finished]
+            return describe_failure(error, self._is_watched, self._left, calls, self._outputs)
         except Exception as mistake:  # ours, which must not stand in for the user's
             self._watcher.fail(mistake)
             return Failure(type(error).__name__, message_of(error))
 
     def trace(self, name: str, weights: str) -> Trace:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
-        notes = notes_of(self._model)
-        described = {
-            path: replace(
-                describe_module(path, each, self._first_names, self._placings), note=self._note(path, each, notes)
-            )
-            for path, each in self._modules.items()
-        }
+        parameters = name_parameters(self._model)
+        notes = notes_of(self._model, name_modules(self._model), parameters)
         called: set[str] = set()
 
-        def complete(call: ModuleCall) -> ModuleCall:
-            called.add(call.module)
-            steps = tuple(complete(step) if isinstance(step, ModuleCall) else step for step in call.steps)
-            return replace(described[call.module], steps=steps, source=call.source)
+        def note(path: str, module: nn.Module) -> str:
+            first, said = self._paths.first_path_of(module), notes.get(id(module), "")
+            return said if path == first else "; ".join(filter(None, (f"same module as {first}", said)))
 
-        calls = tuple(map(complete, self._stack.finished))
-        uncalled = tuple(
-            each for path, each in described.items() if path not in called and (each.parameters or each.buffers)
-        )
-        return Trace(describe_model(self._model, name, weights, self._placings.mesh), calls, uncalled)
+        def describe(call: Call) -> ModuleCall:
+            called.add(call.path)
+            steps = tuple([step if isinstance(step, TensorRecord) else describe(step) for step in call.steps])
+            module = call.module
+            return self._owners.describe(call.path, module, note(call.path, module), steps, call.forward.source)
 
-    def _note(self, path: str, module: nn.Module, notes: dict[int, str]) -> str:
-        first = self._paths.first_path_of(module)
-        return "; ".join(filter(None, (f"same module as {first}" if path != first else "", notes.get(id(module), ""))))
-
-    def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
-        """The hook in the recorded thread, unwatched itself; no mistake of ours gets into the forward."""
-
-        def guarded(*args: Any) -> None:
-            if threading.get_ident() != self._thread or _current_graph_task_id() != -1:
-                return  # what backward runs is a forward that was told already, which activation checkpointing repeats
-            paused = self._watcher.pause()
-            try:
-                hook(*args)
-            except Exception as error:
-                self._watcher.fail(error)
-            finally:
-                if paused:
-                    self._watcher.resume()
-
-        return guarded
+        calls = tuple(map(describe, self._stack.finished))
+        uncalled = [
+            self._owners.describe(path, each, note(path, each))
+            for path, each in self._modules.items()
+            if path not in called
+        ]
+        owning = tuple(each for each in uncalled if each.parameters or each.buffers)
+        return Trace(describe_model(self._model, parameters, name, weights, self._placings.mesh), calls, owning)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         path = self._paths.path_of(module, self._stack.callers)
-        self._modules[path] = module  # a shared module has more names than `named_modules` gives
         forward = self._forward_of(module)
         self._stack.begin(module, path, forward)
         for name, value in forward.name_inputs(args, kwargs):
@@ -211,12 +213,14 @@ class _Recorder:
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Called when the forward is over, also by an exception: then without an output."""
         if output is None:
-            self._left[id(module)] = self._stack.callers[-1][1]
+            self._left[id(module)] = self._stack.under_way[-1].path
         self._stack.end(module, output)
         self._outputs.keep(module, self._stack.caller, output)
 
     def _forward_of(self, module: nn.Module) -> Forward:
-        forward = getattr(module.forward, "__func__", module.forward)
-        if id(forward) not in self._forwards:
-            self._forwards[id(forward)] = (forward, describe_forward(module, self._is_watched))
-        return self._forwards[id(forward)][1]
+        forward: Any = module.forward
+        forward = getattr(forward, "__func__", forward)
+        known = self._forwards.get(id(forward))
+        if known is None:
+            known = self._forwards[id(forward)] = (forward, describe_forward(module, self._is_watched, self._read))
+        return known[1]

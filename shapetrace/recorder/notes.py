@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from shapetrace.recorder.paths import name_modules, unwrap
+from shapetrace.recorder.paths import unwrap
 
 _COMPILED = "compiled: shown as it is written"
 
 
-def notes_of(model: nn.Module) -> dict[int, str]:
-    """By the id of each module that there is something to say of."""
+def notes_of(
+    model: nn.Module, modules: Mapping[str, nn.Module], parameters: Mapping[str, nn.Parameter]
+) -> dict[int, str]:
+    """By the id of each module that there is something to say of; the others as `name_modules` and so on have them."""
     notes: dict[int, list[str]] = defaultdict(list)
-    paths = {id(module): path for path, module in name_modules(model).items()}
-    registered = set(map(id, model.parameters()))
+    paths = {id(module): path for path, module in modules.items()}
+    registered = set(map(id, parameters.values()))
     inside: set[int] = set()  # of scripted modules
     for module in model.modules():
         inner = unwrap(module)

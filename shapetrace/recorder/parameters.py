@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -10,20 +11,25 @@ from torch import Tensor, nn
 from shapetrace.axes import fit_axes
 from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.notes import notes_of
-from shapetrace.recorder.paths import name_modules, unwrap, without_wrappers
-from shapetrace.recorder.placings import Placings
-from shapetrace.recorder.tensors import device_of, dtype_of, shape_of_parameter
+from shapetrace.recorder.paths import name_modules, name_parameters, unwrap
+from shapetrace.recorder.placings import Placing, Placings
+from shapetrace.recorder.source import Statement
+from shapetrace.recorder.tensors import Sort, sort_of, tell_sort
 from shapetrace.trace import ModelRecord, ModuleCall, ParameterRecord, TensorRecord
 
 NO_PLACINGS = Placings()
+_SPREADING = "torch.distributed."
+_LAZY = "lazy"  # the form of a parameter that waits for its first input
 
 
-def describe_model(model: nn.Module, name: str = "", weights: str = "", mesh: str = "") -> ModelRecord:
+def describe_model(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], name: str = "", weights: str = "", mesh: str = ""
+) -> ModelRecord:
     """The model's name and size; each parameter is counted once, uninitialised ones not at all."""
-    sizes = [(p.numel(), p.requires_grad) for p in model.parameters() if not nn.parameter.is_lazy(p)]
-    trainable = sum(size for size, requires_grad in sizes if requires_grad)
+    known = [each for each in parameters.values() if not nn.parameter.is_lazy(each)]
+    total, trainable = sum(each.numel() for each in known), sum(each.numel() for each in known if each.requires_grad)
     class_name = class_name_of(model)
-    return ModelRecord(name or class_name, class_name, count_parameters(model), trainable, weights, mesh)
+    return ModelRecord(name or class_name, class_name, total, trainable, weights, mesh)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -31,84 +37,93 @@ def count_parameters(model: nn.Module) -> int:
     return sum(each.numel() for each in model.parameters() if not nn.parameter.is_lazy(each))
 
 
-def describe_modules(model: nn.Module) -> list[ModuleCall]:
-    """Every module with what it owns directly, in the order of `named_modules`, as a call without steps."""
-    first, notes = first_names(model), notes_of(model)
-    return [
-        replace(describe_module(path, module, first), note=notes.get(id(module), ""))
-        for path, module in name_modules(model).items()
-    ]
-
-
 def class_name_of(module: nn.Module) -> str:
     """The class that somebody wrote: not that of a wrapper, nor what scripting or FSDP has made of it."""
     module = unwrap(module)
     name: str = getattr(module, "original_name", "") if isinstance(module, torch.jit.ScriptModule) else ""
-    written = (cls for cls in type(module).__mro__ if not cls.__module__.startswith("torch.distributed."))
-    return name or next(written).__name__
+    return name or next(cls for cls in type(module).__mro__ if not cls.__module__.startswith(_SPREADING)).__name__
 
 
-def first_names(model: nn.Module) -> dict[int, str]:
-    """By the id of each parameter, the first full name under which the model has it."""
-    return {id(parameter): without_wrappers(name) for name, parameter in model.named_parameters()}
+def describe_modules(model: nn.Module) -> list[ModuleCall]:
+    """Every module with what it owns directly, in the order of `named_modules`, as a call without steps."""
+    modules, parameters = name_modules(model), name_parameters(model)
+    notes, owners = notes_of(model, modules, parameters), Owners(parameters)
+    return [owners.describe(path, module, notes.get(id(module), "")) for path, module in modules.items()]
 
 
-def describe_module(
-    path: str, module: nn.Module, first: dict[int, str], placings: Placings = NO_PLACINGS
-) -> ModuleCall:
-    """The module and what it owns directly; `first` are the model's `first_names`, placings those before it ran."""
-    return ModuleCall(
-        path,
-        class_name_of(module),
-        parameters=tuple(
-            _describe_parameter(path, module, name, parameter, first, placings)
-            for name, parameter in module._parameters.items()
-            if parameter is not None
-        ),
-        buffers=tuple(
-            _describe_buffer(path, module, name, buffer, placings)
-            for name, buffer in module._buffers.items()
-            if buffer is not None
-        ),
-    )
+class Owners:
+    """Describes what each module of a model owns."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], placings: Placings = NO_PLACINGS):
+        """parameters: as `name_parameters` has them; placings: of the model before it ran."""
+        self._first = {id(parameter): name for name, parameter in parameters.items()}
+        self._placings = placings
+
+    def describe(
+        self,
+        path: str,
+        module: nn.Module,
+        note: str = "",
+        steps: tuple[TensorRecord | ModuleCall, ...] = (),
+        source: str = "",
+    ) -> ModuleCall:
+        """The module with what it owns directly, and what happened in a call of it."""
+        parameters = tuple(
+            [
+                self._parameter(path, type(module), name, parameter)
+                for name, parameter in module._parameters.items()
+                if parameter is not None
+            ]
+        )
+        buffers = tuple(
+            [
+                self._buffer(path, type(module), name, buffer)
+                for name, buffer in module._buffers.items()
+                if buffer is not None
+            ]
+        )
+        return ModuleCall(path, class_name_of(module), note, parameters, buffers, steps, source)
+
+    def _parameter(self, path: str, cls: type, name: str, parameter: nn.Parameter) -> ParameterRecord:
+        full = f"{path}.{name}" if path else name
+        known_as = self._first.get(id(parameter), full)
+        tied = "" if known_as == full else known_as
+        placing = self._placings.of(full, parameter)
+        statement = statement_of_attribute(cls, name)
+        return _describe_parameter(name, _sort_of(parameter), placing, parameter.requires_grad, tied, statement)
+
+    def _buffer(self, path: str, cls: type, name: str, buffer: Tensor) -> TensorRecord:
+        placing = self._placings.of(f"{path}.{name}" if path else name, buffer)
+        return _describe_buffer(name, _sort_of(buffer), placing, statement_of_attribute(cls, name))
 
 
+def _sort_of(tensor: Tensor) -> Sort:
+    return ((), tensor.dtype, tensor.device, _LAZY) if nn.parameter.is_lazy(tensor) else sort_of(tensor)
+
+
+# Layers are alike, and a record is frozen: what the second layer owns is described by the first one's records.
+@lru_cache(maxsize=4096)
 def _describe_parameter(
-    path: str, module: nn.Module, name: str, parameter: nn.Parameter, first: dict[int, str], placings: Placings
+    name: str, sort: Sort, placing: Placing, trainable: bool, tied: str, statement: Statement | None
 ) -> ParameterRecord:
-    full = _full_name(path, name)
-    shape = shape_of_parameter(parameter)
-    statement = statement_of_attribute(type(module), name)
-    known_as = first.get(id(parameter), full)
-    return ParameterRecord(
-        name,
-        shape,
-        dtype_of(parameter),
-        device_of(parameter),
-        parameter.requires_grad,
-        "" if known_as == full else known_as,
-        fit_axes(statement.readings, shape) if statement and shape is not None else (),
-        statement.comment if statement else "",
-        *placings.of(full, parameter),
-    )
+    told, is_lazy = tell_sort(sort), sort[3] == _LAZY
+    axes = fit_axes(statement.readings, told.shape) if statement and not is_lazy else ()
+    comment = statement.comment if statement else ""
+    shape = None if is_lazy else told.shape
+    return ParameterRecord(name, shape, told.dtype, told.device, trainable, tied, axes, comment, *placing)
 
 
-def _describe_buffer(path: str, module: nn.Module, name: str, buffer: Tensor, placings: Placings) -> TensorRecord:
-    statement = statement_of_attribute(type(module), name)
-    placements, local_shape = placings.of(_full_name(path, name), buffer)
-    shape = shape_of_parameter(buffer) or ()
+@lru_cache(maxsize=4096)
+def _describe_buffer(name: str, sort: Sort, placing: Placing, statement: Statement | None) -> TensorRecord:
+    told = tell_sort(sort)
     return TensorRecord(
         name,
         "buffer",
-        shape,
-        dtype_of(buffer),
-        device_of(buffer),
-        axes=fit_axes(statement.readings, shape) if statement else (),
+        told.shape,
+        told.dtype,
+        told.device,
+        axes=fit_axes(statement.readings, told.shape) if statement else (),
         comment=statement.comment if statement else "",
-        placements=placements,
-        local_shape=local_shape,
+        placements=placing[0],
+        local_shape=placing[1],
     )
-
-
-def _full_name(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

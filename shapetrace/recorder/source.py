@@ -22,7 +22,7 @@ FOR_TOOLS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is itself: by which it is found quickly
 class Statement:
     """One statement, or the head of one that has a body; statements that share a line are one."""
 
@@ -36,6 +36,17 @@ class Statement:
     mentions: frozenset[str] = frozenset()  # every name in it: only of these the insides may change
     has_places: bool = False  # whether it binds or changes anything that is no plain name
     readings: tuple[Axes, ...] = ()  # what its comment, annotation and patterns say of the result, in this order
+    # Of what is above, for each line that runs.
+    is_long: bool = field(init=False, compare=False, repr=False)  # on several lines
+    order: dict[str, int] = field(init=False, compare=False, repr=False)  # by local name, which target it roots
+    binds: str = field(init=False, compare=False, repr=False)  # the local name, of an assignment to just one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_long", self.first < self.last)
+        order = {place.root: index for index, place in enumerate(self.targets)}
+        object.__setattr__(self, "order", order)
+        simple = self.assigns and not self.has_places and len(order) == 1
+        object.__setattr__(self, "binds", next(iter(order)) if simple else "")
 
 
 _SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -78,7 +89,14 @@ def locate(filename: str, line: int) -> str:
 def read_source(filename: str) -> Source:
     """What the file says, as it is now; a notebook cell counts as a file."""
     linecache.checkcache(filename)
-    return _parse_source("".join(linecache.getlines(filename)))
+    lines = linecache.getlines(filename)
+    known = _READ.get(filename)
+    if known is None or known[0] is not lines:  # linecache has the same list as long as the file is the same
+        known = _READ[filename] = lines, _parse_source("".join(lines))
+    return known[1]
+
+
+_READ: dict[str, tuple[list[str], Source]] = {}
 
 
 @lru_cache(maxsize=256)

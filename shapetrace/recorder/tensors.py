@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,42 @@ def shape_of(tensor: Tensor) -> Shape:
         return (tensor.size(0), *(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in axes))
 
 
+# What a record tells of a tensor but its names and contents, as torch has it: the shape, the dtype, the device, and the
+# layout of a plain tensor or the form of another, with its placing.
+Sort = tuple[Any, ...]
+_sort_of_plain: Callable[[Tensor], Sort] = attrgetter("shape", "dtype", "device", "layout")
+
+
+def sort_of(tensor: Tensor) -> Sort:
+    """What the tensor is, apart from its contents; quick to have, to hash and to compare."""
+    cls = type(tensor)
+    if cls is Tensor or cls is nn.Parameter:
+        try:
+            return _sort_of_plain(tensor)
+        except RuntimeError:  # a strided nested tensor has no shape
+            pass
+    return shape_of(tensor), tensor.dtype, tensor.device, form_of(tensor), placing_of(tensor)
+
+
+class Told(NamedTuple):
+    """The same as a record has it."""
+
+    shape: Shape
+    dtype: str
+    device: str
+    kind: str
+    placements: tuple[str, ...]
+    local_shape: Shape | None
+
+
+def tell_sort(sort: Sort) -> Told:
+    """What a record tells of tensors of this sort."""
+    shape, dtype, device, form, *placing = sort
+    kind = form if isinstance(form, str) else form_of_layout(form)
+    placements, local_shape = placing[0] if placing else ((), None)
+    return Told(tuple(shape), name_of(dtype), device.type, kind, placements, local_shape)
+
+
 def _size_of(size: int | torch.SymInt) -> int:
     try:
         return int(size)
@@ -40,7 +78,12 @@ def shape_of_parameter(parameter: Tensor) -> Shape | None:
 
 def dtype_of(tensor: Tensor) -> str:
     """`float32`, `int64`, ..."""
-    return str(tensor.dtype).removeprefix("torch.")
+    return name_of(tensor.dtype)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """`float32`, `int64`, ..."""
+    return str(dtype).removeprefix("torch.")
 
 
 def form_of(tensor: Tensor) -> str:
@@ -48,13 +91,16 @@ def form_of(tensor: Tensor) -> str:
 
     What a collective has yet to bring, an AsyncCollectiveTensor, is that tensor.
     """
-    cls, layout = type(tensor), tensor.layout
-    if layout is torch.strided and (cls is Tensor or cls is nn.Parameter) and not tensor.is_nested:
-        return ""
+    cls = type(tensor)
     if tensor.is_nested:
         return "nested"
     if cls is not Tensor and cls.__module__ not in _PLAIN:
         return cls.__name__
+    return form_of_layout(tensor.layout)
+
+
+def form_of_layout(layout: torch.layout) -> str:
+    """`sparse_csr`; "" of a dense tensor."""
     return "" if layout is torch.strided else str(layout).removeprefix("torch.")
 
 

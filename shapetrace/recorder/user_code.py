@@ -17,8 +17,10 @@ def user_code_of(model: nn.Module) -> Callable[[str], bool]:
     """Whether the frames of a file are to be watched when the model runs."""
     # A layer of torch's or einops' is what it does, and not how it is written.
     libraries = tuple(os.path.dirname(str(each.__file__)) + os.sep for each in (torch, einops))
-    classes = {cls for module in model.modules() for cls in type(module).__mro__}
-    forwards = [module.forward for module in model.modules()] + [vars(cls).get("forward") for cls in classes]
+    modules = list(model.modules())
+    classes = {base for cls in {type(module) for module in modules} for base in cls.__mro__}
+    forwards = [vars(cls).get("forward") for cls in classes]
+    forwards += [module.forward for module in modules if "forward" in vars(module)]  # one that replaces its class's
     codes = [code_of(forward) for forward in forwards if forward is not None]
     own = {code.co_filename for code in codes if code and not code.co_filename.startswith(libraries)}
 

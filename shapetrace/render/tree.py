@@ -91,7 +91,8 @@ class _Sizes:
         failed = [each for each in self.modules if trace.error and trace.error.module == each.module]
         self.failed = failed[-1] if failed else None
         self.source = trace.error.source if trace.error else ""
-        self.several_devices = len({tensor.device for module in self.modules for tensor in tensors_of(module)}) > 1
+        devices = {tensor.device for module in self.modules for tensor in tensors_of(module)}
+        self.tells_devices = len(devices) > 1 or not devices <= {"cpu", "meta"}
 
     def has_failed(self, call: ModuleCall) -> bool:
         """Whether the error was raised in this very call."""
@@ -210,12 +211,17 @@ class _Row:
     widths: _Widths
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        space = options.max_width - (self.widths.label + self.widths.shape + 3)
+        label, shape = self.widths.label, self.widths.shape
+        space = options.max_width - (label + shape + 3)
         beside = space >= min(_NARROWEST_COMMENT, self.placed.cell_len + self.remark.cell_len)
         remark = self._remark_within(space if beside else options.max_width - 4)
+        if remark.cell_len <= space and "\n" not in remark.plain:  # as most: a table would take its time
+            before, between = " " * (label - self.label.cell_len), " " * (shape + 2 - self.shape.cell_len)
+            yield Text.assemble(before, self.label, " ", self.shape, between, remark)
+            return
         grid = Table.grid()
-        grid.add_column(justify="right", width=self.widths.label, no_wrap=True)
-        grid.add_column(width=self.widths.shape + 3, no_wrap=True)
+        grid.add_column(justify="right", width=label, no_wrap=True)
+        grid.add_column(width=shape + 3, no_wrap=True)
         grid.add_column()
         grid.add_row(self.label, Text(" ") + self.shape, remark if beside else "")
         yield grid
@@ -280,7 +286,7 @@ def _flags(row: Row, times: int, sizes: _Sizes) -> list[str]:
             flags.append(f"tied to {row.tied}")
     elif row.in_place:
         flags.append("in place")
-    if sizes.several_devices:
+    if sizes.tells_devices:
         flags.append(row.device)
     return flags
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError
 from shapetrace.inputs import Asked, Inputs
+from shapetrace.meta import on_meta
 from shapetrace.recorder.tensors import shape_of_parameter
 from shapetrace.running import prepare
 from shapetrace.shape_comments.checking import conclude_call, watch_call
@@ -47,7 +48,7 @@ def check_target(
     error: Exception | None = None
     for given, probe in _attempts(target.model, inputs, asked, seed, meta):
         try:
-            with seeded(seed), torch.device("meta") if meta else nullcontext():
+            with seeded(seed), on_meta() if meta else nullcontext():
                 _, watcher = watch_call(target.model, given.args, given.kwargs)
         except Exception as raised:
             error = raised

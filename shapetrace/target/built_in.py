@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.meta import on_meta
 from shapetrace.target.target import Advance, Note, Target, ignore_advance
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import AnyConfig, Preset, configure, find_preset, same_sizes, unlike_gpt2
 from shapetrace.weights.pretrained import find_pretrained
-from shapetrace.weights.seeded import WithoutInitialising, seeded_state
+from shapetrace.weights.seeded import WithoutInitialising, draw_weights, seeded_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,16 @@ class BuiltIn:
 
     def complete(self, outline: Target, weights: str, seed: int, note: Note, advance: Advance) -> Target:
         """The model with its weights; see `find_weights` for what they can be."""
-        state, origin = self.find_weights(outline.model, weights, seed, note, advance)
-        with WithoutInitialising():
+        file, origin = find_file(self.preset, self.config, weights, note)
+        assert isinstance(outline.model, Transformer)
+        state = fit_weights(outline.model, read_weights(file), origin) if file is not None else None
+        with checking_memory(outline.model), WithoutInitialising():
             model = Transformer(self.config).eval()
+            if state is None:
+                draw_weights(model, seed, advance)
+                return Target(self.preset.name, model, f"random (seed {seed})")
         model.load_state_dict(state, strict=False, assign=True)
-        return Target(self.preset.name, model, origin, not origin.startswith("random"))
+        return Target(self.preset.name, model, origin, True)
 
     def find_weights(
         self,
@@ -73,7 +79,7 @@ class BuiltIn:
 def outline(name: str, build: Callable[[], nn.Module]) -> Target:
     """What `build` makes, without any memory; raises ShapetraceError for sizes that no model can have."""
     try:
-        with torch.device("meta"):
+        with on_meta():
             return Target(name, build().eval(), "none (shapes only)")
     except ValueError as error:  # sizes that do not go together
         raise ShapetraceError(str(error), "choose others with `--set`") from None

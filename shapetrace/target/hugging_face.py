@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from shapetrace.errors import ShapetraceError, WeightsError, suggest
+from shapetrace.meta import on_meta
 from shapetrace.target.seeding import seeded
 from shapetrace.target.target import Advance, Note, Target
 from shapetrace.target.weights import give_weights
@@ -70,7 +71,7 @@ class HuggingFace:
     def outline(self, seed: int = 0, meta: bool = False) -> Target:
         """Shapes only; raises ShapetraceError where there is no such config, or no model can be built from it."""
         config, _ = self._configure()
-        with torch.device("meta"):
+        with on_meta():
             return Target(self.name, _build(config), "none (shapes only)")
 
     def complete(self, outline: Target, weights: str, seed: int, note: Note, advance: Advance) -> Target:

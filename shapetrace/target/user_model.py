@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError, suggest
+from shapetrace.meta import on_meta
 from shapetrace.signatures import write_signature
 from shapetrace.target.importing import folder_first, import_place, line_in_user_code, raised_in
 from shapetrace.target.meta import move_to_meta
@@ -65,7 +66,7 @@ class UserModel:
             if not meta:
                 return Target(self.name, self._build(module).eval(), f"as built (seed {seed})")
             try:
-                with torch.device("meta"):
+                with on_meta():
                     model = self._build(module)
             except ShapetraceError:
                 model = self._build(module)  # some constructors look at values

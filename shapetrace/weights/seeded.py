@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.meta import on_meta
+from shapetrace.weights.drawing import Drawing, draw
 
 # GPT-2's initial 0.02 at its width of 768, and wider for narrower models, so that activations are of order 1 to 10 at
 # every size; biases are drawn as wide as trained ones, for a bug in a bias that is small is hard to see.
@@ -32,40 +33,50 @@ class WithoutInitialising(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@torch.no_grad()
 def draw_weights(model: nn.Module, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
     """Fill every parameter in place; each depends on the seed, its own name and its sizes only.
 
-    `advance` is told after each parameter how many entries were drawn. Lazy parameters wait for their first input.
+    `advance` is told now and then how many entries were drawn. Lazy parameters wait for their first input.
     """
     d_model = model.cfg.d_model if isinstance(model, Transformer) else None
-    for name, parameter in model.named_parameters():
-        if nn.parameter.is_lazy(parameter) or not (parameter.is_floating_point() or parameter.is_complex()):
-            continue
-        std = _WEIGHT_STD * math.sqrt(_AT_WIDTH / (d_model or _fan_in(parameter)))
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-        _draw(name.rpartition(".")[2], parameter, std, generator)
-        advance(parameter.numel())
-
-
-def _fan_in(weight: Tensor) -> int:
-    """How many entries each output of a Linear or a convolution sums over; the width of an embedding."""
-    return max(1, math.prod(weight.shape[1:]))
+    drawn = [(name, each.detach()) for name, each in model.named_parameters() if not nn.parameter.is_lazy(each)]
+    _draw(drawn, d_model, seed, advance)
 
 
 def seeded_state(
     config: Config, seed: int, dtype: torch.dtype = torch.float32, advance: Callable[[int], None] = lambda entries: None
 ) -> dict[str, Tensor]:
     """Random weights of the modular GPT-2 under TransformerLens names, drawn in float32 whatever the dtype."""
-    with WithoutInitialising():
-        model = Transformer(config)
-    draw_weights(model, seed, advance)
-    return {name: parameter.detach().to(dtype) for name, parameter in model.named_parameters()}
+    with on_meta():
+        shapes = {name: each.shape for name, each in Transformer(config).named_parameters()}
+    state = {name: torch.empty(shape, dtype=dtype) for name, shape in shapes.items()}
+    _draw(state.items(), config.d_model, seed, advance)
+    return state
 
 
-def _draw(name: str, parameter: Tensor, weight_std: float, generator: torch.Generator) -> None:
-    is_bias = parameter.ndim < 2 or name.startswith("b")
-    parameter.normal_(std=_BIAS_STD if is_bias else weight_std, generator=generator)
-    if parameter.ndim == 1 and name in _NORM_NAMES:
-        parameter.add_(1)
+def _draw(named: Iterable[tuple[str, Tensor]], d_model: int | None, seed: int, advance: Callable[[int], None]) -> None:
+    drawings, elsewhere, gains = [], [], []
+    for name, tensor in named:
+        if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
+            continue
+        weight_std = _WEIGHT_STD * math.sqrt(_AT_WIDTH / (d_model or _fan_in(tensor)))
+        last = name.rpartition(".")[2]
+        is_bias = tensor.ndim < 2 or last.startswith("b")
+        std = _BIAS_STD if is_bias else weight_std
+        parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        if not parts.is_contiguous():  # filled beside, and then copied
+            elsewhere.append((parts, torch.empty(parts.shape, dtype=parts.dtype, device=parts.device)))
+        into = parts if parts.is_contiguous() else elsewhere[-1][1]
+        drawings.append(Drawing(into, f"{seed}/{name}", std / math.sqrt(2) if tensor.is_complex() else std))
+        if tensor.ndim == 1 and last in _NORM_NAMES:
+            gains.append(tensor)
+    draw(drawings, advance)
+    for parts, drawn in elsewhere:
+        parts.copy_(drawn)
+    for gain in gains:
+        gain.add_(1)
+
+
+def _fan_in(weight: Tensor) -> int:
+    """How many entries each output of a Linear or a convolution sums over; the width of an embedding."""
+    return max(1, math.prod(weight.shape[1:]))

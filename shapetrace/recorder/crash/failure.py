@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from shapetrace.axes import Axes, fit_axes
+from shapetrace.meta import without_compiler
 from shapetrace.recorder.attributes import statement_of_attribute
 from shapetrace.recorder.crash.expressions import Expressions
 from shapetrace.recorder.crash.hints import find_hint
@@ -38,7 +39,8 @@ def describe_failure(
     if module is None or id(module) not in paths:
         return Failure(type(error).__name__, message_of(error))
     chain = _find_calls(calls, paths[id(module)])
-    found = _describe(error, is_watched, paths[id(module)], module, chain, outputs)
+    with without_compiler():  # what was computed on the way is computed again, as shapes
+        found = _describe(error, is_watched, paths[id(module)], module, chain, outputs)
     cause = error.__cause__
     if cause is None or find_raising_module(cause) is None:
         return found
