@@ -46,7 +46,8 @@ class Ranks:
         command: what was called, for the message.
         """
         told = [os.environ.get(name) for name in _VARIABLES]
-        if None in told and scheme is not None:
+        is_alone = None in told
+        if is_alone and scheme is not None:
             raise ShapetraceError(
                 "--parallel runs on several processes, and nothing has started them",
                 f"torchrun --nproc-per-node 2 -m shapetrace {command}",
@@ -69,7 +70,7 @@ class Ranks:
 
     def settle(self, device: torch.device | None) -> None:
         """Where that is `cuda`, take this rank's own GPU of the machine."""
-        if self._scheme is not None and device is not None and device.type == "cuda" and device.index is None:
+        if self._scheme is not None and str(device) == "cuda":  # and not `cuda:1`
             import torch
 
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -44,9 +43,8 @@ def spread(model: nn.Module, name: str, scheme: Scheme, note: Callable[[str], No
 @contextmanager
 def running_spread() -> Iterator[None]:
     """Inside, a forward may mix DTensors with what it makes itself, such as a mask, which each rank makes whole."""
-    # On CPUs the fused attention kernel has no sharding rule; its steps, one by one, have.
-    on_cpu = not torch.cuda.is_available()
-    with implicit_replication(), sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext(), warnings.catch_warnings():
+    # The fused attention kernel of CPUs has no sharding rule; its steps, one by one, have.
+    with implicit_replication(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
         # That is what implicit replication is for; torch warns of it where what is replicated has one entry.
         warnings.filterwarnings("ignore", "Found a non-scalar tensor with numel=1")
         yield
