@@ -156,27 +156,47 @@ def modules_after(program):
 
 COMMAND = "from shapetrace.cli import main; main({!r}, standalone_mode=False)"
 GOLDEN = str(PACKAGE.parent / "traces" / "test_goldens" / "gpt2_small.yaml")
-HEAVY = {"torch", "transformers", "transformer_lens", "numpy", "huggingface_hub"}
+TINY = [word for size in ("n_layers=1", "d_model=8", "n_heads=2", "d_head=4", "d_mlp=16") for word in ("--set", size)]
+HEAVY = {
+    *("torch", "torch._dynamo", "torch.distributed.tensor", "numpy", "sympy", "pandas"),
+    *("transformers", "transformer_lens", "huggingface_hub", "tokenizers"),
+}
+TORCH = {"torch", "numpy"}  # which torch imports where it is there
+META = {*TORCH, "sympy"}  # torch's own, with the first forward on the meta device
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("words", "loaded"),
     [
-        "import shapetrace",
-        COMMAND.format(["--help"]),
-        COMMAND.format(["run", "--help"]),
-        COMMAND.format(["show", GOLDEN]),
-        "import shapetrace.pytest_plugin",
-        COMMAND.format(["compare", GOLDEN, GOLDEN]),
-        "import shapetrace.tokens; shapetrace.tokens.encode('The cat')",
-        COMMAND.format(["tokens", "The cat", "--steps"]),
-        COMMAND.format(["tokens", "--decode", "464,3797"]),
+        (["--help"], set()),
+        (["run", "--help"], set()),
+        (["show", GOLDEN], set()),
+        (["compare", GOLDEN, GOLDEN], set()),
+        (["tokens", "--decode", "464,3797"], {"tokenizers"}),
+        (["tokens", "The cat", "--steps"], {"tokenizers"}),
+        (["params", *TINY], TORCH),
+        (["run", *TINY, "The cat"], {*TORCH, "tokenizers"}),
+        (["run", *TINY, "--ids", "1,2", "--meta"], {*META, "tokenizers"}),
+        (["attention", *TINY, "--ids", "1,2"], {*TORCH, "tokenizers"}),
+        (["generate", *TINY, "--ids", "1,2"], {*TORCH, "tokenizers"}),
+        (["annotate", str(PACKAGE.parent / "tests" / "models" / "stale.py")], {*META, "tokenizers"}),
+        (["check", *TINY], {*META, "tokenizers"}),
+        (["diff", *TINY, "--ids", "1,2"], HEAVY),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[-1:]).replace(str(PACKAGE.parent), "") if type(value) is list else "",
+)
+def test_what_each_command_loads(words, loaded):
+    assert modules_after(COMMAND.format(words)) & HEAVY == loaded
+
+
+@pytest.mark.parametrize(
+    ("program", "loaded"),
+    [
+        ("import shapetrace", set()),
+        ("import shapetrace.pytest_plugin", set()),
+        ("import shapetrace.tokens; shapetrace.tokens.encode('The cat')", {"tokenizers"}),
+        ("import shapetrace; shapetrace.record", TORCH),
     ],
 )
-def test_what_needs_no_torch_does_not_load_it(program):
-    assert modules_after(program) & HEAVY == set()
-
-
-def test_that_check_can_fail():
-    assert "torch" in modules_after("import shapetrace; shapetrace.record")
-    assert "torch" in modules_after(COMMAND.format(["params", "--set", "n_layers=1"]))
+def test_what_an_import_loads(program, loaded):
+    assert modules_after(program) & HEAVY == loaded
