@@ -12,9 +12,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 import report
-from processes import medians, output_of
+from processes import TOY, medians, output_of, shapetrace
 
-TOY = ("n_layers=2", "d_model=64", "n_heads=4", "d_head=16", "d_mlp=256", "n_ctx=32")
 SEVENTY_BILLION = ("n_layers=80", "d_model=8192", "n_heads=64", "d_head=128", "d_mlp=36864")
 FORWARD = """
 import sys, torch, shapetrace.recorder, shapetrace.gpt2
@@ -23,10 +22,6 @@ with torch.no_grad():
     {}(tokens)
 """
 PLAIN, TRACED = FORWARD.format("model"), FORWARD.format("trace = shapetrace.record(model, tokens); _ = ")
-
-
-def shapetrace(command: str, sizes: Sequence[str] = ()) -> list[str]:
-    return ["-m", "shapetrace", *command.split(), *(word for size in sizes for word in ("--set", size))]
 
 
 def of_a_trace(rounds: int) -> Iterator[str]:

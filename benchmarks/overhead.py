@@ -1,6 +1,6 @@
 """What it costs to see the tensors of a forward: shapetrace beside other tools, in one run.
 
-usage: python benchmarks/overhead.py [--only NAME ...] [--tools PACKAGE ...] [--rounds N] [--threads N] [--write]
+usage: python benchmarks/overhead.py [--only NAME ...] [--tools PACKAGE ...] [--rounds N] [--threads N] [--cpu] [--write]
 
 Each package has a process of its own, for some wrap torch or the model for good; one process runs at a time. In each
 round every tool runs once, in random order, and right before or after it the plain forward in the same process: `ratio`
@@ -40,8 +40,8 @@ class Turn(NamedTuple):
 class Worker:
     """A process that runs the tools of one package when it is told to."""
 
-    def __init__(self, setting: str, threads: int):
-        command = [sys.executable, str(Path(__file__).with_name("worker.py")), setting, str(threads)]
+    def __init__(self, *arguments: str):
+        command = [sys.executable, str(Path(__file__).with_name("worker.py")), *arguments]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -66,9 +66,9 @@ class Worker:
         self.process.communicate()
 
 
-def measure(setting: str, tools: Sequence[type[Tool]], threads: int, rounds: int) -> dict[type[Tool], list[Turn] | str]:
-    """Of each tool its turns, the uncounted first one in front, or why there are none."""
-    workers = {package: Worker(setting, threads) for package in {tool.package for tool in tools}}
+def measure(worker: Sequence[str], tools: Sequence[type[Tool]], rounds: int) -> dict[type[Tool], list[Turn] | str]:
+    """Of each tool its turns, the uncounted first one in front, or why there are none; worker: its arguments."""
+    workers = {package: Worker(*worker) for package in {tool.package for tool in tools}}
     turns: dict[type[Tool], list[Turn] | str] = {tool: [] for tool in tools}
     for _ in range(1 + rounds):
         for tool in random.sample(tools, len(tools)):
@@ -76,8 +76,8 @@ def measure(setting: str, tools: Sequence[type[Tool]], threads: int, rounds: int
             if isinstance(taken, list):
                 turn = workers[tool.package].take_turn(tool.name)
                 turns[tool] = turn if isinstance(turn, str) else [*taken, turn]
-    for worker in workers.values():
-        worker.close()
+    for each in workers.values():
+        each.close()
     return turns
 
 
@@ -124,15 +124,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="NAME", help="settings")
     parser.add_argument("--tools", nargs="+", choices=packages, default=packages, metavar="PACKAGE", help="packages")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), metavar="N", help="torch's (as it is)")
+    parser.add_argument("--cpu", action="store_true", help="CPU time, where a machine is busy; with --threads 1")
     options = parser.parse_args()
     wanted = [tool for tool in TOOLS if tool.package in options.tools]
     installed = [tool for tool in wanted if importlib.util.find_spec(tool.package)]
     missing = {tool: f"{tool.package} is not installed" for tool in wanted if tool not in installed}
     versions = {tool.package: importlib.metadata.version(tool.package) for tool in installed}
     lines = [", ".join(f"{package} {version}" for package, version in versions.items())]
+    lines += ["CPU time"] if options.cpu else []
     for name in options.only:
         rounds = options.rounds or SETTINGS[name].rounds
-        measured = measure(name, installed, options.threads, rounds)
+        clock = "process_time" if options.cpu else "perf_counter"
+        measured = measure((name, str(options.threads), clock), installed, rounds)
         lines += ["", head(name, measured, options.threads, rounds), *tabulate(measured | missing)]
         print(f"{name}: done", file=sys.stderr)
     report.publish("overhead.py", lines, options.write)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 # The tree that the benchmarks lie in is what is measured, and the hub is not asked.
 ROOT = str(Path(__file__).resolve().parent.parent)
 SETTINGS = {"PYTHONPATH": ROOT, "COLUMNS": "80", "HF_HUB_OFFLINE": "1"}
+TOY = ("n_layers=2", "d_model=64", "n_heads=4", "d_head=16", "d_mlp=256", "n_ctx=32")
 
 
 class Usage(NamedTuple):
@@ -24,6 +25,11 @@ class Usage(NamedTuple):
     seconds: float
     cpu: float  # seconds, of all its threads
     peak: float  # of its resident memory, in bytes
+
+
+def shapetrace(command: str, sizes: Sequence[str] = ()) -> list[str]:
+    """The arguments of python that run a command of shapetrace's, with these sizes of its model."""
+    return ["-m", "shapetrace", *command.split(), *(word for size in sizes for word in ("--set", size))]
 
 
 def run_python(arguments: Sequence[str]) -> Usage:

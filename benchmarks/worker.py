@@ -22,7 +22,7 @@ from shapetrace.gpt2 import Transformer
 
 
 @torch.no_grad()
-def work(setting_name: str, threads: int) -> None:
+def work(setting_name: str, threads: int, clock: Callable[[], float]) -> None:
     """Until nobody asks."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a tool prints is no answer
@@ -37,30 +37,30 @@ def work(setting_name: str, threads: int) -> None:
         name = line.rstrip("\n")
         try:
             tool = prepared.get(name) or prepared.setdefault(name, kinds[name](model, tokens))
-            answer = take_turn(tool, lambda: model(tokens))
+            answer = take_turn(tool, lambda: model(tokens), clock)
         except Exception as error:  # whatever a tool raises is told in its row
             answer = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
         print(json.dumps(answer), file=answers)
 
 
-def take_turn(tool: Tool, plain: Callable[[], object]) -> dict[str, float]:
+def take_turn(tool: Tool, plain: Callable[[], object], clock: Callable[[], float]) -> dict[str, float]:
     """The plain forward comes first or last, as the coin falls."""
     gc.collect()
     plain()  # what the processor had at hand was another process's
-    before = seconds_of(plain)[0] if random.random() < 0.5 else None
+    before = seconds_of(plain, clock)[0] if random.random() < 0.5 else None
     tool.enter()
     try:
-        seconds, result = seconds_of(tool.run)
+        seconds, result = seconds_of(tool.run, clock)
     finally:
         tool.leave()
-    return {"plain": before or seconds_of(plain)[0], "tool": seconds, "tensors": tool.count(result)}
+    return {"plain": before or seconds_of(plain, clock)[0], "tool": seconds, "tensors": tool.count(result)}
 
 
-def seconds_of(call: Callable[[], object]) -> tuple[float, object]:
-    start = time.perf_counter()
+def seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> tuple[float, object]:
+    start = clock()
     result = call()
-    return time.perf_counter() - start, result
+    return clock() - start, result
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]))
+    work(sys.argv[1], int(sys.argv[2]), getattr(time, sys.argv[3]))
