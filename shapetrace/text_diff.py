@@ -54,15 +54,17 @@ def diff_text(
     given: InputRecord,
     wanted: Wanted,
     say: Callable[[str], None] = lambda step: None,
+    device: torch.device | None = None,
 ) -> TextDiff:
-    """The modular GPT-2 and the reference with these weights, which are used up; they share what memory they can.
+    """The modular GPT-2 and the reference with these weights, which are used up, on that device or the CPU; they share
+    what memory they can.
 
     Raises ShapetraceError where no reference can be built.
     """
     dtype = next(iter(state.values())).dtype
     say("building the reference")
-    reference = build_reference(config, state, weights)
-    with WithoutInitialising():
+    reference = build_reference(config, state, weights, device)
+    with WithoutInitialising(), torch.device(device or "cpu"):
         model = Transformer(config).eval().to(dtype)
     with holding(model, reference.state(), share=True):
         return _diff(model, given, wanted, reference=reference, say=say)

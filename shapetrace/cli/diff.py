@@ -8,6 +8,8 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    device_option,
+    dtype_option,
     expand_option,
     html_option,
     ids_option,
@@ -23,6 +25,8 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
+
     from shapetrace.tokens import Tokenizer
 LENS = "transformer_lens"
 
@@ -44,12 +48,9 @@ LENS = "transformer_lens"
 @set_option
 @bos_option
 @tokenizer_option
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    default="float32",
-    show_default=True,
-    help="Precision of both sides; float64 tells the smallest slip from rounding.",
+@device_option
+@dtype_option(
+    "float32", "Precision of both sides. float64 tells the smallest slip from rounding, bfloat16 none that is small."
 )
 @rtol_option
 @click.option("--module", metavar="PATH", help="Only this module: its parameters, trace and attention pattern too.")
@@ -78,7 +79,8 @@ def diff(
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
-    dtype: str,
+    device: torch.device | None,
+    dtype: torch.dtype,
     rtol: float | None,
     module: str | None,
     head: int | None,
@@ -104,10 +106,9 @@ def diff(
     shapetrace diff --model model.py:GPT --tensor blocks.0.attn.q
     shapetrace diff --module blocks.0.attn --head 3
     shapetrace diff --dtype float64 --set n_layers=2
+    shapetrace diff --device cuda --dtype bfloat16
     """
     import json
-
-    import torch
 
     from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
     from shapetrace.errors import ShapetraceError
@@ -122,6 +123,7 @@ def diff(
     from shapetrace.store import check_writable, write_text
     from shapetrace.target import find_reference, find_source
     from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.placement import place
     from shapetrace.target.target import ignore_advance
     from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
@@ -147,15 +149,15 @@ def diff(
         beside = None
         if other is not None and other_outline is not None:
             beside = other.complete(other_outline, "random", seed, note, ignore_advance)
-            beside.model.to(getattr(torch, dtype))
+            beside = place(beside, device, dtype)
         if isinstance(source, BuiltIn) and beside is None:
-            state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
+            state, origin = source.find_weights(target.model, weights, seed, note, advance, dtype)
         else:
             target = source.complete(target, weights, seed, note, advance)
-            target.model.to(getattr(torch, dtype))
+            target = place(target, device, dtype)
     with steps() as say, running_user_code():
         if isinstance(source, BuiltIn) and beside is None:
-            result = diff_text(source.config, state, origin, given, wanted, say)
+            result = diff_text(source.config, state, origin, given, wanted, say, device)
         else:
             result = diff_target(target, given, wanted, seed, say, beside)
     report = narrow(result.report, module) if module is not None else result.report

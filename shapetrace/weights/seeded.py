@@ -61,7 +61,8 @@ def seeded_state(
     with WithoutInitialising():
         model = Transformer(config)
     draw_weights(model, seed, advance)
-    return {name: parameter.detach().to(dtype) for name, parameter in model.named_parameters()}
+    model.to(dtype)  # one after the other, so that no second copy stands beside them
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def _draw(name: str, parameter: Tensor, weight_std: float, generator: torch.Generator) -> None:
