@@ -2,8 +2,9 @@
 
 usage: python benchmarks/growth.py [--layers N ...] [--deep N] [--rounds N] [--write]
 
-A narrow GPT-2 (d_model 64) on 7 tokens, on one thread, in CPU time. The last column is the power of the number of tensors that the time grows with
-from the middle of the range to its end: 1 is linear. With --write, growth.svg is drawn too.
+A narrow GPT-2 (d_model 64) on 7 tokens, on one thread, in CPU time. The last column is the power of the number of
+tensors that the time grows with, from the middle of the range to its end: 1 is linear. With --write, growth.svg is
+drawn too.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def describe_deep(layers: int, path: Path) -> list[str]:
         "golden check that fails": seconds_of(lambda: describe_difference(path, longer, True, False)),
     }
     shown, told = output_of(show), describe_difference(path, longer, True, False)
+    size = path.stat().st_size / 1e6
     return [
-        f"{report.count(layers, 'layer')}, {count_tensors(trace):,} tensors, {path.stat().st_size / 1e6:,.1f} MB of YAML",
+        f"{report.count(layers, 'layer')}, {count_tensors(trace):,} tensors, {size:,.1f} MB of YAML",
         *report.align([("", "CPU s"), *((name, f"{seconds:.1f}") for name, seconds in taken.items())]),
         f"on screen: show {report.count(len(shown.splitlines()), 'line')}, "
         f"the check that fails {report.count(len(told.splitlines()), 'line')}",

@@ -1,6 +1,7 @@
 """What it costs to see the tensors of a forward: shapetrace beside other tools, in one run.
 
-usage: python benchmarks/overhead.py [--only NAME ...] [--tools PACKAGE ...] [--rounds N] [--threads N] [--cpu] [--write]
+usage: python benchmarks/overhead.py [--only NAME ...] [--tools PACKAGE ...] [--rounds N] [--threads N] [--cpu]
+                                     [--write]
 
 Each package has a process of its own, for some wrap torch or the model for good; one process runs at a time. In each
 round every tool runs once, in random order, and right before or after it the plain forward in the same process: `ratio`

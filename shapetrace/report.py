@@ -149,6 +149,9 @@ class Report(Shown):
     predictions: tuple[Prediction, ...] = ()
     layout: str = ""  # TransformerLens, Hugging Face, nanoGPT, ...
     asked: Pair | None = None  # a tensor that was asked for
+    dtype: str = "float32"
+    # Relative differences up to this are rounding: the strictest limit of any tensor, and the widest.
+    tolerance: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ok(self) -> bool:
@@ -175,6 +178,8 @@ def to_plain(report: Report) -> dict[str, Any]:
         "reference": report.reference,
         "weights": report.weights,
         "layout": report.layout or None,
+        "dtype": report.dtype,
+        "tolerance": list(report.tolerance),
         "state_dict": {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(report.keys).items()
         },

@@ -55,16 +55,18 @@ def diff_text(
     wanted: Wanted,
     say: Callable[[str], None] = lambda step: None,
     spread: Callable[[nn.Module], None] = lambda model: None,
+    device: torch.device | None = None,
 ) -> TextDiff:
-    """The modular GPT-2 and the reference with these weights, which are used up; they share what memory they can.
+    """The modular GPT-2 and the reference with these weights, which are used up, on that device or the CPU; they share
+    what memory they can.
 
     spread: puts the model on several ranks, in place.
     Raises ShapetraceError where no reference can be built.
     """
     dtype = next(iter(state.values())).dtype
     say("building the reference")
-    reference = build_reference(config, state, weights)
-    with WithoutInitialising():
+    reference = build_reference(config, state, weights, device)
+    with WithoutInitialising(), torch.device(device or "cpu"):
         model = Transformer(config).eval().to(dtype)
     spread(model)
     with holding(model, reference.state(), share=True):

@@ -42,8 +42,8 @@ def test_the_command():
 def test_the_command_as_json():
     plain = json.loads(run("--json").stdout)
     assert list(plain) == [
-        *("reference", "weights", "layout", "state_dict", "modules", "tensors", "logits", "first_divergence"),
-        *("remarks", "predictions", "ok"),
+        *("reference", "weights", "layout", "dtype", "tolerance", "state_dict", "modules", "tensors", "logits"),
+        *("first_divergence", "remarks", "predictions", "ok"),
     ]
     assert plain["modules"][0] == {
         **{"module": "embed", "mode": "isolated", "max_abs_diff": 0.0, "relative": 0.0},

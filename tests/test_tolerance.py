@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from shapetrace.divergence.tolerance import measure, tolerance_of, visible_scores
+from shapetrace.divergence.tolerance import Tolerance, measure, measured_tolerance, tolerance_of, visible_scores
 from shapetrace.report import Difference
 
 INF, NAN = math.inf, math.nan
@@ -47,10 +47,14 @@ def test_masked_scores_are_compared_where_they_are_visible():
 
 
 def test_tolerances_follow_the_precision():
-    assert [tolerance_of(dtype, isolated=True) for dtype in (torch.float64, torch.float32, torch.int64)] == [
-        4e-14,
-        2e-5,
-        2e-5,
-    ]
-    assert tolerance_of(torch.float32, isolated=False) == 5e-5
-    assert tolerance_of(torch.bfloat16, isolated=False) > 1.8e-2
+    assert tolerance_of(torch.float64) == Tolerance(4e-14, 1e-13)
+    assert tolerance_of(torch.float32) == tolerance_of(torch.int64) == Tolerance(2e-5, 5e-5)
+    assert tolerance_of(torch.float32).range == (2e-5, 5e-5)
+
+
+def test_a_narrow_dtype_tolerates_eight_times_what_the_reference_loses():
+    tolerance = measured_tolerance(torch.bfloat16, {"hook_q": 3 / 128, "hook_k": 0.0, "blocks.0": 2 / 128})
+    assert [tolerance.of(name) for name in ("hook_q", "hook_k", "hook_v")] == [24 / 128, 8 / 128, 8 / 128]
+    assert [tolerance.of_module("blocks.0", alone) for alone in (True, False)] == [16 / 128, 16 / 128]
+    assert tolerance.range == (8 / 128, 24 / 128)
+    assert measured_tolerance(torch.float16, {"hook_q": 0.0}).of("hook_q") == 8 / 1024

@@ -8,6 +8,8 @@ import click
 
 from shapetrace.cli.options import (
     bos_option,
+    device_option,
+    dtype_option,
     expand_option,
     html_option,
     ids_option,
@@ -24,6 +26,7 @@ from shapetrace.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from shapetrace.tokens import Tokenizer
@@ -47,12 +50,9 @@ LENS = "transformer_lens"
 @set_option
 @bos_option
 @tokenizer_option
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    default="float32",
-    show_default=True,
-    help="Precision of both sides; float64 tells the smallest slip from rounding.",
+@device_option
+@dtype_option(
+    "float32", "Precision of both sides. float64 tells the smallest slip from rounding, bfloat16 none that is small."
 )
 @rtol_option
 @parallel_option
@@ -82,7 +82,8 @@ def diff(
     settings: tuple[str, ...],
     no_bos: bool,
     tokenizer: Tokenizer | None,
-    dtype: str,
+    device: torch.device | None,
+    dtype: torch.dtype,
     rtol: float | None,
     parallel: str | None,
     module: str | None,
@@ -109,10 +110,9 @@ def diff(
     shapetrace diff --model model.py:GPT --tensor blocks.0.attn.q
     shapetrace diff --module blocks.0.attn --head 3
     shapetrace diff --dtype float64 --set n_layers=2
+    shapetrace diff --device cuda --dtype bfloat16
     """
     import json
-
-    import torch
 
     from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
     from shapetrace.cli.ranks import as_one_of_ranks
@@ -128,6 +128,7 @@ def diff(
     from shapetrace.store import check_writable, write_text
     from shapetrace.target import find_reference, find_source
     from shapetrace.target.built_in import BuiltIn
+    from shapetrace.target.placement import place
     from shapetrace.target.target import ignore_advance
     from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
@@ -154,19 +155,19 @@ def diff(
             beside = None
             if other is not None and other_outline is not None:
                 beside = other.complete(other_outline, "random", seed, note, ignore_advance)
-                beside.model.to(getattr(torch, dtype))
+                beside = place(beside, device, dtype)
             if isinstance(source, BuiltIn) and beside is None:
-                state, origin = source.find_weights(target.model, weights, seed, note, advance, getattr(torch, dtype))
+                state, origin = source.find_weights(target.model, weights, seed, note, advance, dtype)
             else:
                 target = source.complete(target, weights, seed, note, advance)
-                target.model.to(getattr(torch, dtype))
+                target = place(target, device, dtype)
 
         def spread(model: nn.Module) -> None:
             ranks.spread(model, target.name, note)
 
         with steps() as say, running_user_code(), ranks.running():
             if isinstance(source, BuiltIn) and beside is None:
-                result = diff_text(source.config, state, origin, given, wanted, say, spread)
+                result = diff_text(source.config, state, origin, given, wanted, say, spread, device)
             else:
                 spread(target.model)
                 result = diff_target(target, given, wanted, seed, say, beside)

@@ -17,7 +17,7 @@ from shapetrace.divergence.lines import locate_use
 from shapetrace.divergence.names import is_called, is_rival
 from shapetrace.divergence.observation import Observation, Observed
 from shapetrace.divergence.places import GIVEN, Places
-from shapetrace.divergence.tolerance import is_hidden, measure, squares_of, visible_scores
+from shapetrace.divergence.tolerance import Tolerance, is_hidden, measure, squares_of, visible_scores
 from shapetrace.report import Difference
 
 MATCHED, DIFFERS, UNSEEN = "matched", "differs", "unseen"
@@ -56,10 +56,10 @@ def align(
     seen: Observation,
     places: Places,
     output: Observed | None,
-    limit: float,
+    tolerance: Tolerance,
 ) -> dict[str, Aligned]:
     """Every activation, in order. `output` is what the model returned as its logits."""
-    search = _Search(seen, places, limit)
+    search = _Search(seen, places, tolerance)
     ends = {name: _ends(name, seen, places) for name in definitions}
     last = [*definitions][-1]
     ends[last] = [output] if output is not None else []
@@ -86,10 +86,10 @@ def align(
 class _Search:
     """Looks for one activation after the other among the tensors of one run."""
 
-    def __init__(self, seen: Observation, places: Places, limit: float):
+    def __init__(self, seen: Observation, places: Places, tolerance: Tolerance):
         self._seen = seen
         self._places = places
-        self._limit = limit
+        self._tolerance = tolerance
         self._squares: dict[int, float] = {}
         self._within: dict[str, list[Observed]] = {}
         self._order = {id(each): index for index, each in enumerate(seen.tensors)}
@@ -156,7 +156,9 @@ class _Search:
         certain = [*ends, *named][:1]
         if not certain:
             return replace(found, candidates=candidates)
-        difference, arranged = nearest(certain[0].value, found.reference, self._limit, found.definition)
+        difference, arranged = nearest(
+            certain[0].value, found.reference, self._tolerance.of(found.name), found.definition
+        )
         return replace(
             found,
             state=DIFFERS,
@@ -191,10 +193,10 @@ class _Search:
         if not seen.value.is_floating_point():
             return None
         if definition.tensor == "attn_scores":
-            return self._compare_scores(seen.value, reference)
-        tolerance = max(1e-3, 4 * self._limit)
+            return self._compare_scores(seen.value, reference, self._tolerance.of(definition.name))
+        limit = self._tolerance.of(definition.name)
         if seen.value.numel() == reference.numel() and not math.isclose(
-            self._square(seen.value), self._square(reference), rel_tol=tolerance, abs_tol=1e-12
+            self._square(seen.value), self._square(reference), rel_tol=max(1e-3, 4 * limit), abs_tol=1e-12
         ):
             return None
         targets = [reference]
@@ -202,16 +204,16 @@ class _Search:
             targets.append(at_last_position(reference, definition.axes))
         for target in targets:
             for arranged in arrangements(seen.value, tuple(target.shape)):
-                difference = measure(arranged, target, self._limit)
+                difference = measure(arranged, target, limit)
                 if difference.ok:
                     return difference, arranged
         return None
 
-    def _compare_scores(self, value: Tensor, reference: Tensor) -> tuple[Difference, Tensor] | None:
+    def _compare_scores(self, value: Tensor, reference: Tensor, limit: float) -> tuple[Difference, Tensor] | None:
         """Masked scores: what is visible has to agree, and what is not has to be out of the softmax's sight."""
         visible = visible_scores(reference)
         for arranged in arrangements(value, tuple(reference.shape)):
-            difference = measure(arranged, reference, self._limit, visible)
+            difference = measure(arranged, reference, limit, visible)
             if difference.ok and is_hidden(arranged, ~visible):
                 return difference, arranged
         return None

@@ -7,39 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from shapetrace.divergence.alignment import align, matches_of
-from shapetrace.divergence.candidates import find_others
-from shapetrace.divergence.causes import Explainer
-from shapetrace.divergence.definitions import define_gpt2
-from shapetrace.divergence.findings import describe_tensor, describe_verdict, to_row
-from shapetrace.divergence.flow import find_open, layers_run, readers_of
-from shapetrace.divergence.isolation import compare_end_to_end, run_alone
-from shapetrace.divergence.keys import Fitting, compare_keys, fit_layout, holding, own_state
-from shapetrace.divergence.observation import Observation, Observed, find_logits
-from shapetrace.divergence.places import find_places
-from shapetrace.divergence.pointing import Pointer
-from shapetrace.divergence.preconditions import (
-    check_reference,
-    check_values,
-    dtype_of,
-    remark_on_biases,
-    remark_on_setting,
-)
-from shapetrace.divergence.randomness import judge_randomness, observe_twice
+from shapetrace.divergence.keys import compare_keys, fit_layout, holding, own_state
+from shapetrace.divergence.narrow import report_narrow
+from shapetrace.divergence.preconditions import check_reference, check_values, dtype_of
+from shapetrace.divergence.randomness import observe_twice
 from shapetrace.divergence.recorded import RecordedReference, record_reference
-from shapetrace.divergence.remarks import remark_on_tensors
+from shapetrace.divergence.reporting import Sides, explain_sides, measure_sides, write_report
 from shapetrace.divergence.sizes import config_of, layout_of, says_no_bias
-from shapetrace.divergence.stages import note_stages
-from shapetrace.divergence.tolerance import tolerance_of
-from shapetrace.divergence.unloaded import find_unloaded
-from shapetrace.divergence.values import Values
-from shapetrace.divergence.verdict import find_first
+from shapetrace.divergence.tolerance import NARROW, Tolerance, tolerance_of
 from shapetrace.errors import ShapetraceError
-from shapetrace.reference import Reference, ReferenceRun, build_reference
-from shapetrace.report import ISOLATED, Prediction, Report
+from shapetrace.reference import Reference, build_reference
+from shapetrace.report import Report
 from shapetrace.tokens import decode_each
 from shapetrace.weights.seeded import seeded_state
 
@@ -88,6 +68,7 @@ def diff(
     check_values(model, tokens, config)
     fitting = fit_layout(model, layout, says_no_bias(model))
     dtype = dtype_of(model)
+    tokens = tokens.cpu()
     if isinstance(reference, nn.Module):
         reference = record_reference(reference)
     with ExitStack() as stack:
@@ -98,7 +79,7 @@ def diff(
             state, origin = fitting.adapt(drawn), own or f"random (seed {seed})"
             if reference is None:
                 say("building the reference")
-                reference = build_reference(config, state, origin)
+                reference = build_reference(config, state, origin, next(model.parameters()).device)
             else:
                 check_reference(reference, config, dtype, to_hold=True)
                 reference = stack.enter_context(reference.lent(state, origin, exactly=bool(own)))
@@ -113,7 +94,11 @@ def diff(
             seen, random = observe_twice(model, tokens)
         except Exception as error:
             raise _what_it_raised(error, compare_keys(model, converted).mismatched) from error
-        return _compare(model, tokens, reference, theirs, seen, random, fitting, converted, rtol, tensor, words, say)
+        sides = Sides(model, tokens, reference, theirs, seen, random, fitting, converted)
+        if dtype in NARROW:
+            return report_narrow(sides, rtol, tensor, words, say)
+        measured = measure_sides(sides, tolerance_of(dtype) if rtol is None else Tolerance(rtol, rtol), say)
+        return write_report(sides, measured, *explain_sides(sides, measured, say), tensor, words)
 
 
 def _what_it_raised(error: Exception, mismatched: Iterable[str]) -> ShapetraceError:
@@ -121,94 +106,7 @@ def _what_it_raised(error: Exception, mismatched: Iterable[str]) -> ShapetraceEr
     notes = (each for each in getattr(error, "__notes__", ()) if each.startswith(_NOTE))
     where = "".join(f"\n  {each.removeprefix(_NOTE)}" for each in notes)
     wrong = ", ".join(mismatched)
-    return ShapetraceError(
-        f"the model raised {type(error).__name__}: {error}{where}",
-        f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first",
-    )
-
-
-def _compare(
-    model: nn.Module,
-    tokens: Tensor,
-    reference: Reference,
-    theirs: ReferenceRun,
-    seen: Observation,
-    random: Observed | None,
-    fitting: Fitting,
-    converted: Mapping[str, Tensor],
-    rtol: float | None,
-    tensor: str | None,
-    words: Callable[[Iterable[int]], tuple[str, ...]],
-    say: Callable[[str], None],
-) -> Report:
-    config, state, dtype = reference.config, reference.state(), theirs.logits.dtype
-    limit = tolerance_of(dtype, isolated=False) if rtol is None else rtol
-    definitions = define_gpt2(config, tokens.shape[1])
-    places = find_places(fitting.layout, definitions)
-    aligned = align(definitions, theirs.activations, seen, places, find_logits(seen, theirs.logits.shape), limit)
-
-    say("running each module on the reference's input")
-    alone: list[str] = []
-    alone_limit = tolerance_of(dtype, isolated=True) if rtol is None else rtol
-    modules = (
-        *run_alone(model, theirs, seen, places, alone_limit, alone),
-        *compare_end_to_end(theirs, seen, places, limit),
-    )
-
-    say("looking for the cause")
-    unloaded = find_unloaded(model, fitting, converted, config.n_heads)
-    used = {*matches_of(aligned.values())}
-    own = {name: tensor for each in unloaded for name, tensor in each.held.items()}
-    values = Values(definitions, theirs.activations, state, tokens, own, find_others(seen, used, places))
-    aligned = note_stages(aligned, values, limit)
-    why = {name: each.why for each in unloaded for name in each.names}
-    explainer = Explainer(aligned, values, config, limit, fitting.without, why, layers_run(seen, places))
-    readers = readers_of(definitions)
-    open_names = find_open(aligned, readers)
-    verdict = find_first(aligned, open_names, readers, explainer)
-    verdict = judge_randomness(random, verdict, aligned, seen, model.training) or verdict
-    right = frozenset(places.modules[row.module] for row in modules if row.mode == ISOLATED and row.difference.ok)
-    pointer = Pointer(aligned, values, seen, places, right)
-    logits = aligned["unembed.hook_out"]
-    fits = logits.yours is not None and logits.yours.shape == theirs.logits.shape
-    return Report(
-        reference.name,
-        reference.weights,
-        compare_keys(model, converted, fitting),
-        modules,
-        tuple(to_row(each) for each in aligned.values()),
-        logits.difference,
-        _same_argmax(logits.yours, theirs.logits),
-        describe_verdict(verdict, explainer, pointer.point(verdict, explainer.limit), limit) if verdict else None,
-        (
-            *remark_on_setting(model, config, state, tokens, seen),
-            *remark_on_biases(fitting.without),
-            *remark_on_tensors(aligned, open_names, explainer, verdict, theirs),
-            *alone,
-        ),
-        _predictions(tokens, logits.yours, theirs.logits, words)
-        if fits and logits.yours is not None and not reference.weights.startswith("random")
-        else (),
-        fitting.layout.name,
-        describe_tensor(tensor, aligned, values, seen, places, limit) if tensor is not None else None,
-    )
-
-
-def _same_argmax(yours: Tensor | None, reference: Tensor) -> bool:
-    if (
-        yours is None
-        or yours.ndim != 3
-        or yours.shape[-1] != reference.shape[-1]
-        or yours.shape[0] != reference.shape[0]
-    ):
-        return False
-    return yours.shape[1] <= reference.shape[1] and torch.equal(
-        yours.argmax(-1), reference[:, reference.shape[1] - yours.shape[1] :].argmax(-1)
-    )
-
-
-def _predictions(
-    tokens: Tensor, yours: Tensor, reference: Tensor, words: Callable[[Iterable[int]], tuple[str, ...]]
-) -> tuple[Prediction, ...]:
-    columns = (words(ids[0].tolist()) for ids in (tokens, yours.argmax(-1), reference.argmax(-1)))
-    return tuple(map(Prediction, *columns))
+    hint = f"these parameters have another shape than the reference's: {wrong}" if wrong else "mend that first"
+    if "not implemented for" in str(error):
+        hint = "torch lacks this operation for the dtype on this device: take another `--dtype` or `--device`"
+    return ShapetraceError(f"the model raised {type(error).__name__}: {error}{where}", hint)

@@ -17,7 +17,7 @@ from shapetrace.divergence.observation import Observation, Observed, is_within
 from shapetrace.divergence.places import Places
 from shapetrace.divergence.pointing import Pointed
 from shapetrace.divergence.stages import factor_between, find_stage
-from shapetrace.divergence.tolerance import find_worst, measure, visible_scores
+from shapetrace.divergence.tolerance import Tolerance, find_worst, measure, visible_scores
 from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import Verdict
 from shapetrace.errors import ShapetraceError, suggest
@@ -63,8 +63,27 @@ def describe_verdict(verdict: Verdict, explainer: Explainer, pointed: Pointed | 
     )
 
 
+def describe_difference(each: Aligned, limit: float, cause: Cause) -> Divergence:
+    """An activation beside the tensor of yours that stands for it, with a cause that is known already."""
+    if each.seen is None:
+        return Divergence(TensorRow(each.name, "", "", None), cause, axes=each.definition.axes)
+    seen, reference = each.seen, each.reference
+    difference, arranged = nearest(seen.value, reference, limit, each.definition)
+    fits = arranged.shape == reference.shape
+    return Divergence(
+        TensorRow(each.name, seen.name, write_source(seen.record.source), difference),
+        cause,
+        statement_at(seen),
+        tuple(seen.value.shape),
+        tuple(reference.shape),
+        each.definition.axes,
+        _entries(arranged, reference, _first(reference)) if fits else (),
+        _entries(arranged, reference, _worst(arranged, reference, each, cause)) if fits else (),
+    )
+
+
 def describe_tensor(
-    name: str, aligned: Mapping[str, Aligned], values: Values, run: Observation, places: Places, limit: float
+    name: str, aligned: Mapping[str, Aligned], values: Values, run: Observation, places: Places, tolerance: Tolerance
 ) -> Pair:
     """A tensor of either side, by its name, beside its match; raises ShapetraceError where there is none.
 
@@ -72,7 +91,7 @@ def describe_tensor(
     """
     for each in aligned.values():
         if name in (each.name, each.name.replace("hook_", "")):
-            return _pair(each, each.seen, values, limit)
+            return _pair(each, each.seen, values, tolerance.of(each.name))
     own = [each for each in run.tensors if each.name == name]
     if not own:
         known = [*(each.replace("hook_", "") for each in aligned), *(each.name for each in run.tensors)]
@@ -81,10 +100,10 @@ def describe_tensor(
         for each in aligned.values():
             is_its_own = each.seen is not None and each.seen.value is seen.value
             if is_its_own or any(other.value is seen.value for other in each.alike):
-                return _pair(each, seen, values, limit)
+                return _pair(each, seen, values, tolerance.of(each.name))
     seen = own[-1]
     near = [each for each in aligned.values() if is_within(seen.module, run.around(places.scopes[each.name]))]
-    for pair in (_pair(each, seen, values, limit) for each in near if seen.value.is_floating_point()):
+    for pair in (_pair(each, seen, values, tolerance.of(each.name)) for each in near if seen.value.is_floating_point()):
         if pair.stage or pair.factor is not None:
             return pair
     row = TensorRow("", seen.name, write_source(seen.record.source), None)

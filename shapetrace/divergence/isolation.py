@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from shapetrace.divergence.arrangements import arrangements, at_last_position
 from shapetrace.divergence.observation import Call, Observation
 from shapetrace.divergence.places import Places
-from shapetrace.divergence.tolerance import measure
+from shapetrace.divergence.tolerance import Tolerance, measure
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.tensors import whole_of
 from shapetrace.reference import ReferenceRun
@@ -20,7 +20,7 @@ from shapetrace.report import END_TO_END, ISOLATED, Difference, ModuleRow
 
 @torch.no_grad()
 def run_alone(
-    model: nn.Module, theirs: ReferenceRun, seen: Observation, places: Places, rtol: float, remarks: list[str]
+    model: nn.Module, theirs: ReferenceRun, seen: Observation, places: Places, tolerance: Tolerance, remarks: list[str]
 ) -> Iterator[ModuleRow]:
     """Each module called as the model called it, but with the reference's input; a remark for each that cannot be."""
     own = dict(model.named_modules())
@@ -34,17 +34,19 @@ def run_alone(
         except Exception as error:
             remarks.append(f"{path} does not run on the reference's input ({type(error).__name__})")
             continue
-        difference = _measure_output(output, expected, rtol)
+        difference = _measure_output(output, expected, tolerance.of_module(path, is_isolated=True))
         if difference is not None:
             yield ModuleRow(path, ISOLATED, difference, places.modules[path])
 
 
-def compare_end_to_end(theirs: ReferenceRun, seen: Observation, places: Places, rtol: float) -> Iterator[ModuleRow]:
+def compare_end_to_end(
+    theirs: ReferenceRun, seen: Observation, places: Places, tolerance: Tolerance
+) -> Iterator[ModuleRow]:
     """Each module's output when the whole model is run from token ids."""
     for path, expected in theirs.outputs.items():
         returned = seen.returned.get(places.modules.get(path, ""))
         if returned is not None and path in places.modules:
-            difference = _measure_output(returned, expected, rtol)
+            difference = _measure_output(returned, expected, tolerance.of_module(path, is_isolated=False))
             if difference is not None:
                 yield ModuleRow(path, END_TO_END, difference, places.modules[path])
 
@@ -67,7 +69,8 @@ def _as(value: Tensor, given: Tensor | None) -> Tensor:
     """The reference's values in the shape of yours; ids and positions as they are."""
     if given is None or not value.is_floating_point():
         return value.clone()
-    return given.reshape(value.shape).to(value.dtype) if given.numel() == value.numel() else given.clone()
+    given = given.to(value.device, value.dtype, copy=True)
+    return given.reshape(value.shape) if given.numel() == value.numel() else given
 
 
 def _measure_output(output: Any, expected: Tensor, rtol: float) -> Difference | None:

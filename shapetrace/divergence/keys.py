@@ -143,8 +143,9 @@ def layer_of(key: str) -> list[str]:
 
 
 def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The model's own weights under TransformerLens names, 0 where it has none; raises ShapetraceError where one does
-    not fit the sizes.
+    """Copies on the CPU of the model's own weights under TransformerLens names, 0 where it has none.
+
+    Raises ShapetraceError where one does not fit the sizes.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     with on_meta():
@@ -161,7 +162,7 @@ def own_state(model: nn.Module, fitting: Fitting, config: Config, dtype: torch.d
                     f"`{slot.key}` {tuple(parameters[slot.key].shape)} does not hold {name} {tuple(state[name].shape)}",
                     "diff it with random weights first: they tell what is wrong with the shapes",
                 )
-            state[name] = parts[name].to(dtype, copy=True)
+            state[name] = parts[name].to("cpu", dtype, copy=True)
     return fitting.adapt(state)
 
 

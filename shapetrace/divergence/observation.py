@@ -104,7 +104,11 @@ def is_within(module: str, other: str) -> bool:
 
 @torch.no_grad()
 def observe(model: nn.Module, *inputs: Any) -> Observation:
-    """Run the model on these inputs. A tensor with several names is copied once for each change of its contents."""
+    """Run the model on these inputs, where it is. A tensor with several names is copied once for each change of its
+    contents, to the CPU: there all is compared.
+    """
+    first = next(model.parameters(), None)
+    device = torch.device("cpu") if first is None else first.device
     copies: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
     seen: list[tuple[Tensor, Observed]] = []
     given: dict[str, Observed] = {}
@@ -117,10 +121,10 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
     def copy_of(tensor: Tensor) -> Tensor:
         key = identity_of(tensor)
         if key[1] == UNCOUNTED:  # whether it was changed since, torch does not tell
-            return whole_of(tensor.detach()).clone()
+            return whole_of(tensor.detach()).to("cpu", copy=True)
         # The tensor is kept beside its copy, so that its id is not given to another while the run goes on.
         if key not in copies:
-            copies[key] = (tensor, whole_of(tensor.detach()).clone())
+            copies[key] = (tensor, whole_of(tensor.detach()).to("cpu", copy=True))
         return copies[key][1]
 
     def keep(path: str, record: TensorRecord, tensor: Tensor) -> None:
@@ -163,7 +167,7 @@ def observe(model: nn.Module, *inputs: Any) -> Observation:
             handles.append(each.register_forward_pre_hook(keep_input(path), with_kwargs=True))
             handles.append(each.register_forward_hook(keep_output(path)))
         try:
-            output = model(*(each.clone() if isinstance(each, Tensor) else each for each in inputs))
+            output = model(*(each.to(device, copy=True) if isinstance(each, Tensor) else each for each in inputs))
         finally:
             for handle in handles:
                 handle.remove()
@@ -181,9 +185,11 @@ def find_logits(seen: Observation, shape: tuple[int, ...]) -> Observed | None:
     if logits is None:
         return None
     for each in reversed(seen.tensors):
-        if each.module == "" and each.value.shape == logits.shape and torch.equal(each.value, logits):
+        if each.module == "" and each.value.shape == logits.shape and torch.equal(each.value, logits.cpu()):
             return each
-    return Observed("", TensorRecord("out", "output", tuple(logits.shape), str(logits.dtype)[6:]), logits.detach())
+    return Observed(
+        "", TensorRecord("out", "output", tuple(logits.shape), str(logits.dtype)[6:]), logits.detach().cpu()
+    )
 
 
 def _copied(value: Any) -> Any:

@@ -75,9 +75,6 @@ def remark_on_setting(
     for name in wrong:
         yield f"your config says {name} = {told[name]}, and your weights are of {getattr(config, name)}"
     dtype = dtype_of(model)
-    if dtype in (torch.float16, torch.bfloat16):
-        kind = str(dtype).removeprefix("torch.")
-        yield f"your model is {kind}: differences up to its rounding are let pass; compare in float32 to see more"
     others = {str(each.dtype).removeprefix("torch.") for each in model.parameters() if each.dtype != dtype}
     if others:
         yield f"some of your parameters are {', '.join(sorted(others))}"

@@ -21,7 +21,9 @@ def observe_twice(model: nn.Module, *inputs: Any) -> tuple[Observation, Observed
 
     The random state is left as it was.
     """
-    with torch.random.fork_rng(devices=[]):
+    first = next(model.parameters(), None)
+    devices = [first.device] if first is not None and first.is_cuda else []
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(0)
         one = observe(model, *inputs)
         torch.manual_seed(1)

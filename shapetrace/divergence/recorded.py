@@ -10,22 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from shapetrace.divergence.alignment import MATCHED, UNSEEN, Aligned, align
-from shapetrace.divergence.definitions import POSITIONS, TOKENS, Definition, define_gpt2
+from shapetrace.divergence.definitions import define_gpt2
+from shapetrace.divergence.exact import as_run, compute_exactly
 from shapetrace.divergence.flow import find_open, readers_of
 from shapetrace.divergence.keys import Fitting, fit_layout, holding, own_state
-from shapetrace.divergence.observation import Observation, find_logits, observe
-from shapetrace.divergence.places import GIVEN, RETURNED, find_places
+from shapetrace.divergence.observation import find_logits, observe
+from shapetrace.divergence.places import find_places
 from shapetrace.divergence.preconditions import dtype_of
 from shapetrace.divergence.sizes import config_of, layout_of, says_no_bias
-from shapetrace.divergence.tolerance import tolerance_of
+from shapetrace.divergence.tolerance import NARROW, Tolerance, tolerance_of
+from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
 from shapetrace.folding import fold_names
 from shapetrace.gpt2 import Config
 from shapetrace.reference import ReferenceRun
-from shapetrace.reference.reference import module_paths
-from shapetrace.weights.layouts import Layout
-from shapetrace.weights.layouts.layout import slots_of
-from shapetrace.weights.layouts.tables import TRANSFORMER_LENS
+
+# In eps of a narrow dtype: how far what a GPT-2 makes of an activation may be from its exact value.
+_LOOSE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +50,21 @@ class RecordedReference:
         An activation that it makes no tensor of, such as the scores where a kernel fuses them, is computed from its
         weights. Raises ShapetraceError where it raises, or what it computes is not what a GPT-2 does.
         """
-        try:
-            seen = observe(self.model, tokens)
-        except Exception as error:
-            raise ShapetraceError(f"the reference {self.name} raised {type(error).__name__}: {error}") from error
         definitions = define_gpt2(self.config, tokens.shape[1])
-        computed = _compute(definitions, self.held, tokens)
-        aligned = _align(definitions, computed, seen, self.fitting.layout)
+        with widened(self.model):  # whether it is a GPT-2 is not for the rounding of a narrow dtype to say
+            dtype = dtype_of(self.model)
+            computed = compute_exactly(definitions, self.held, tokens, dtype)
+            aligned = self._align(computed, tokens, tolerance_of(dtype))
         wrong = [aligned[name] for name in find_open(aligned, readers_of(definitions))]
         if wrong:
             raise ShapetraceError(*self._explain(wrong))
+        dtype = dtype_of(self.model)
+        if dtype in NARROW:
+            computed = {name: each.to(dtype) for name, each in computed.items()}
+            loose = _LOOSE * torch.finfo(dtype).eps
+            aligned = self._align(computed, tokens, Tolerance(loose, loose))
         activations = {name: _value_of(aligned[name], computed[name]) for name in definitions}
-        inputs, outputs = _sides(activations, tokens, self.config.n_layers)
-        return ReferenceRun(activations, inputs, outputs, activations["unembed.hook_out"])
+        return as_run(activations, tokens, self.config.n_layers)
 
     @contextmanager
     def lent(self, state: dict[str, Tensor], weights: str, exactly: bool) -> Iterator[RecordedReference]:
@@ -79,6 +82,17 @@ class RecordedReference:
             )
         with holding(self.model, self.fitting.convert(held)):
             yield replace(self, held=held, weights=weights)
+
+    def _align(self, computed: Mapping[str, Tensor], tokens: Tensor, tolerance: Tolerance) -> dict[str, Aligned]:
+        """What it makes of each activation, beside what its definition says."""
+        try:
+            seen = observe(self.model, tokens)
+        except Exception as error:
+            raise ShapetraceError(f"the reference {self.name} raised {type(error).__name__}: {error}") from error
+        definitions = define_gpt2(self.config, tokens.shape[1])
+        places = find_places(self.fitting.layout, definitions)
+        output = find_logits(seen, computed["unembed.hook_out"].shape)
+        return align(definitions, computed, seen, places, output, tolerance)
 
     def _explain(self, wrong: list[Aligned]) -> tuple[str, str]:
         first = next((each for each in wrong if each.state != UNSEEN), wrong[0])
@@ -111,43 +125,8 @@ def record_reference(
     return RecordedReference(name, config, weights, model, fitting, held)
 
 
-def _compute(definitions: Mapping[str, Definition], state: Mapping[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
-    """Every activation by its definition, computed in float64 and given in the dtype of the weights."""
-    found = {TOKENS: tokens.cpu(), POSITIONS: torch.arange(tokens.shape[1]).expand(tokens.shape)}
-
-    def value_of(name: str) -> Tensor:
-        return found[name] if name in found else state[name].detach().cpu().double()
-
-    for name, definition in definitions.items():
-        found[name] = definition.evaluate(value_of)
-    dtype = next(iter(state.values())).dtype
-    return {name: found[name].to(dtype) for name in definitions}
-
-
-def _align(
-    definitions: Mapping[str, Definition], computed: Mapping[str, Tensor], seen: Observation, layout: Layout
-) -> dict[str, Aligned]:
-    logits = computed["unembed.hook_out"]
-    limit = tolerance_of(logits.dtype, isolated=False)
-    places = find_places(layout, definitions)
-    return align(definitions, computed, seen, places, find_logits(seen, logits.shape), limit)
-
-
 def _value_of(found: Aligned, computed: Tensor) -> Tensor:
     """What the model made of it, where it did; scores that are hidden count as -inf, however it hides them."""
     if found.state != MATCHED or found.yours is None or not found.fits:
         return computed
-    return torch.where(computed.isfinite(), found.yours.cpu(), computed)
-
-
-def _sides(
-    activations: Mapping[str, Tensor], tokens: Tensor, n_layers: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What each of the reference's modules is given and returns, by path; the embeddings are given the tokens."""
-    layout = Layout(TRANSFORMER_LENS.name, tuple(slots_of(TRANSFORMER_LENS, range(n_layers))))
-    found: dict[str, dict[str, Tensor]] = {GIVEN: {}, RETURNED: {}}
-    for name, ends in find_places(layout, activations).ends.items():
-        for module, end in ends:
-            found[end][module] = activations[name]
-    paths = module_paths(n_layers)
-    return {path: found[GIVEN].get(path, tokens) for path in paths}, {path: found[RETURNED][path] for path in paths}
+    return torch.where(computed.isfinite(), found.yours, computed)

@@ -13,6 +13,7 @@ from shapetrace.divergence.alignment import DIFFERS, Aligned, matches_of, neares
 from shapetrace.divergence.definitions import Definition, normalise, score, spread
 from shapetrace.divergence.fitting import distance
 from shapetrace.divergence.names import is_called
+from shapetrace.divergence.tolerance import Tolerance
 from shapetrace.divergence.values import Values
 
 
@@ -69,10 +70,10 @@ def completions(definition: Definition, yours: Tensor) -> Iterator[Tensor]:
         yield (yours + definition.settings["eps"]).sqrt()
 
 
-def note_stages(aligned: Mapping[str, Aligned], values: Values, limit: float) -> dict[str, Aligned]:
+def note_stages(aligned: Mapping[str, Aligned], values: Values, tolerance: Tolerance) -> dict[str, Aligned]:
     """Where what has an activation's name is a step towards it, and right as that: measured as that."""
     used = {*matches_of(aligned.values())}
-    return {name: _at_stage(each, used, values, limit) or each for name, each in aligned.items()}
+    return {name: _at_stage(each, used, values, tolerance.of(name)) or each for name, each in aligned.items()}
 
 
 def _at_stage(each: Aligned, used: set[int], values: Values, limit: float) -> Aligned | None:

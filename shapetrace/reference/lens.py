@@ -18,8 +18,10 @@ from shapetrace.reference.hooked import build_hooked
 from shapetrace.reference.reference import LensReference, Reference
 
 
-def build_reference(config: Config, state: dict[str, Tensor], weights: str = "") -> Reference:
-    """transformer_lens at these sizes with these weights, whichever generation is installed.
+def build_reference(
+    config: Config, state: dict[str, Tensor], weights: str = "", device: torch.device | None = None
+) -> Reference:
+    """transformer_lens at these sizes with these weights, whichever generation is installed, on that device or the CPU.
 
     state: TransformerLens names to tensors, all of one dtype; used up, as the reference may hold the tensors.
     Raises ShapetraceError where no generation from 3.9 to 4 is installed, or where heads do not make up d_model: the
@@ -30,7 +32,7 @@ def build_reference(config: Config, state: dict[str, Tensor], weights: str = "")
     name = f"transformer_lens {installed}"
     with _quietly():
         if installed.startswith("3."):
-            hooked = build_hooked(config, state, dtype)
+            hooked = build_hooked(config, state, dtype).to(device or "cpu")
             return LensReference(name, "HookedTransformer", config, weights, hooked, hooked.state_dict)
         if config.n_heads * config.d_head != config.d_model:
             raise ShapetraceError(
@@ -38,7 +40,7 @@ def build_reference(config: Config, state: dict[str, Tensor], weights: str = "")
                 f"and d_model = {config.d_model}",
                 "choose sizes where they are equal, or install transformer-lens 3.9",
             )
-        bridge = build_bridge(config, state, dtype)
+        bridge = build_bridge(config, state, dtype).to(device or "cpu")
         return LensReference(name, "TransformerBridge", config, weights, bridge, bridge.tl_parameters)
 
 

@@ -14,7 +14,7 @@ from shapetrace.gpt2.config import Config
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:
-    """What the reference computed on some tokens. Everything is a copy."""
+    """What the reference computed on some tokens. Everything is a copy, on the CPU."""
 
     activations: dict[str, Tensor]  # by hook name, in the order of `activation_names`
     inputs: dict[str, Tensor]  # by module path: the tensor that the module was given first
@@ -69,7 +69,7 @@ class LensReference:
         def activation_keeper(name: str) -> Callable[..., None]:
             # By the name that was asked for: the bridge resolves some to a hook that calls itself otherwise.
             def keep(tensor: Tensor, hook: Any) -> None:
-                activations[name] = tensor.detach().clone()
+                activations[name] = tensor.detach().to("cpu", copy=True)
 
             return keep
 
@@ -77,8 +77,8 @@ class LensReference:
             def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
                 given = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
                 if given is not None:
-                    inputs[path] = given.detach().clone()
-                outputs[path] = (output[0] if isinstance(output, tuple) else output).detach().clone()
+                    inputs[path] = given.detach().to("cpu", copy=True)
+                outputs[path] = (output[0] if isinstance(output, tuple) else output).detach().to("cpu", copy=True)
 
             return keep
 
@@ -89,7 +89,8 @@ class LensReference:
         ]
         try:
             hooks = [(name, activation_keeper(name)) for name in names if not name.endswith(".hook_out")]
-            logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+            device = next(self.model.parameters()).device
+            logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks)
         finally:
             for handle in handles:
                 handle.remove()
@@ -97,7 +98,9 @@ class LensReference:
             activations[f"{path}.hook_out"] = (
                 output  # of a LayerNorm: after its w and b, where TransformerLens 3 has no hook
             )
-        return ReferenceRun({name: activations[name] for name in names}, inputs, outputs, logits.detach().clone())
+        return ReferenceRun(
+            {name: activations[name] for name in names}, inputs, outputs, logits.detach().to("cpu", copy=True)
+        )
 
 
 def module_paths(n_layers: int) -> list[str]:

@@ -19,6 +19,8 @@ from shapetrace.report import END_TO_END, ISOLATED, Difference, ModuleRow, Repor
 from shapetrace.selection import select_modules
 from shapetrace.trace import Trace
 
+_NARROW = ("bfloat16", "float16")  # where rounding hides mistakes that people make
+
 
 def render_report(report: Report, expand: bool = False) -> RenderableType:
     """The whole screen of `diff`; where a tensor is wrong, that comes first, and the rest stands back."""
@@ -60,7 +62,17 @@ def write_verdict(report: Report) -> str:
         f"every module on its own within {worst[ISOLATED]:.1e} of its scale, " if worst[ISOLATED] is not None else ""
     )
     end = worst[END_TO_END] if worst[END_TO_END] is not None else report.logits.relative if report.logits else 0.0
+    if report.dtype in _NARROW:
+        return (
+            f"Nothing differs by more than {report.dtype}'s rounding: {alone}end to end within {end:.1e}. "
+            f"A mistake that costs less than {_limits(report)} does not show here: `--dtype float32` tells it."
+        )
     return f"Everything matches: {alone}end to end within {end:.1e}."
+
+
+def _limits(report: Report) -> str:
+    """`6.2e-02`, `6.2e-02 to 1.1e-01`."""
+    return " to ".join(dict.fromkeys(f"{each:.1e}" for each in report.tolerance))
 
 
 def render_module(
@@ -108,6 +120,8 @@ def _head(report: Report) -> RenderableType:
     same = "" if report.keys.different else ", the same on both sides"
     layout = f"; yours in {report.layout} layout" if report.layout not in ("", "TransformerLens") else ""
     grid.add_row(Text("weights", "note"), f"{report.weights}{same}{layout}")
+    if report.dtype in _NARROW:
+        grid.add_row(Text("precision", "note"), f"{report.dtype}: {_limits(report)} of a tensor's scale is rounding")
     keys = report.keys
     counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"
     grid.add_row(Text("state_dict", "note"), Text(counts, "bad" if keys.missing or keys.mismatched else "default"))
