@@ -214,6 +214,30 @@ def test_an_operation_that_torch_lacks_is_told_in_its_words():
     )
 
 
+class OnlyNarrow(nn.Module):
+    """Code that is tied to its dtype, by a cast of its own."""
+
+    def __init__(self, mlp, function=torch.relu):
+        super().__init__()
+        self.W_in, self.b_in, self.W_out, self.b_out = mlp.W_in, mlp.b_in, mlp.W_out, mlp.b_out
+        self.function = function
+
+    def forward(self, x):
+        pre = x.to(torch.bfloat16) @ self.W_in + self.b_in
+        post = self.function(pre)
+        return post @ self.W_out + self.b_out
+
+
+def test_a_model_that_runs_in_its_own_dtype_only():
+    model = build()
+    model.blocks[1].mlp = OnlyNarrow(model.blocks[1].mlp)
+    found = diff(model, torch.bfloat16).first_divergence
+    assert (found.row.reference, found.cause.kind) == ("blocks.1.mlp.hook_post", "unknown")
+    assert found.cause.detail.startswith("It cannot be looked at in float32, where it raises RuntimeError: ")
+    model.blocks[1].mlp.function = lambda x: nn.functional.gelu(x, approximate="tanh")
+    assert diff(model, torch.bfloat16).ok
+
+
 def test_the_model_is_left_as_it_was():
     model = build().to(torch.bfloat16)
     model.blocks[1].attn = Unscaled(model.blocks[1].attn)

@@ -151,6 +151,7 @@ def diff(
         wanted = Wanted(rtol, tensor, module is not None, n_heads, weights_map, tokenizer)
         if module is not None:
             find_path(module, list(name_modules(target.model)))
+        ranks.settle(device)
         with progress(f"drawing {model}'s weights", count_parameters(target.model)) as advance, running_user_code():
             beside = None
             if other is not None and other_outline is not None:

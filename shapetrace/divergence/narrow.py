@@ -24,6 +24,7 @@ from shapetrace.divergence.tolerance import (
 )
 from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
+from shapetrace.recorder.tensors import is_distributed
 from shapetrace.reference import ReferenceRun
 from shapetrace.report import Cause, Divergence, Report
 
@@ -88,13 +89,17 @@ def _explain_wide(
     sides: Sides, narrow: Measured, exact: ReferenceRun, say: Say
 ) -> tuple[Divergence | None, tuple[str, ...]]:
     """Where in float32 a mistake is as large as what the narrow dtype shows, that; else what the dtype loses."""
+    if any(map(is_distributed, sides.model.parameters())):  # whose parts others hold as well, in their own dtype
+        return _undecided(
+            narrow, "Spread over processes it is not run in float32: leave `--parallel` out to be told why."
+        )
     say("running yours in float32")
     with widened(sides.model):
         try:
             seen, random = observe_twice(sides.model, sides.tokens)
         except Exception as error:  # such as a cast that its code has
-            why = f"It cannot be looked at in float32, where it raises {type(error).__name__}: {_first_line(error)}"
-            return _describe(_first_seen(narrow), narrow, Cause("unknown", why)), ()
+            raised = f"{type(error).__name__}: {_first_line(error)}"
+            return _undecided(narrow, f"It cannot be looked at in float32, where it raises {raised}")
         wide = replace(sides, theirs=exact, seen=seen, random=random)
         measured = measure_sides(wide, tolerance_of(torch.float32), say)
         divergence, remarks = explain_sides(wide, measured, say)
@@ -112,6 +117,14 @@ def _explain_wide(
     drift = Cause("precision", f"In {name} it loses more on the way, bit by bit, than rounding costs the reference.")
     where, cause = next(_losses(sides, narrow, wide, measured), (_first_seen(narrow), drift))
     return _describe(where, narrow, cause), remarks
+
+
+def _undecided(narrow: Measured, why: str) -> tuple[Divergence | None, tuple[str, ...]]:
+    """What can be said without float32: that tensors differ means nothing where the logits do not."""
+    if _has_logits(narrow):
+        where = _first_seen(narrow).name.replace("hook_", "")
+        return None, (f"{where} differs, and the logits do not. {why}",)
+    return _describe(_first_seen(narrow), narrow, Cause("unknown", why)), ()
 
 
 def _losses(sides: Sides, narrow: Measured, wide: Sides, measured: Measured) -> Iterator[tuple[Aligned, Cause]]:
