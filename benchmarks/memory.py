@@ -2,8 +2,8 @@
 
 usage: python benchmarks/memory.py [--only NAME ...] [--rounds N] [--write]
 
-Peaks of resident memory in MB, medians over the rounds. What torch and the other packages take by themselves is told by
-the same command on a toy.
+Peaks of resident memory in MB, medians over the rounds; no round comes before that is not counted. What torch and the
+other packages take by themselves is told by the same command on a toy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of_a_trace(rounds: int) -> Iterator[str]:
     lengths = (7, 1024)
     commands = {("plain", each): ["-c", PLAIN, str(each)] for each in lengths}
     commands |= {("traced", each): ["-c", TRACED, str(each)] for each in lengths}
-    peaks = {key: usage.peak for key, usage in medians(commands, rounds).items()}
+    peaks = {key: usage.peak for key, usage in medians(commands, rounds, uncounted=0).items()}
     rows = [("forward of gpt2-small", "plain", "traced", "added", "ratio")]
     for length in lengths:
         plain, traced = peaks["plain", length], peaks["traced", length]
@@ -52,7 +52,7 @@ def in_weights(rounds: int) -> Iterator[str]:
         "gpt2-small": bytes_of(shapetrace("params --json")),
         "gpt2-xl": bytes_of(shapetrace("params --json --model gpt2-xl")),
     }
-    peaks = {name: usage.peak for name, usage in medians(commands, rounds).items()}
+    peaks = {name: usage.peak for name, usage in medians(commands, rounds, uncounted=0).items()}
     rows = [("--weights random", "peak", "weights", "copies, packages aside", "in all")]
     for name, peak in peaks.items():
         command, _, model = name.partition(", ")
@@ -70,7 +70,7 @@ def without_weights(rounds: int) -> Iterator[str]:
             f"{command}, gpt2-small": shapetrace(command),
             f"{command}, 70 billion": shapetrace(command, SEVENTY_BILLION),
         }
-    usages = medians(commands, rounds)
+    usages = medians(commands, rounds, uncounted=0)
     rows = [("", "peak", "over torch", "CPU s", "over the small one")]
     for name, usage in usages.items():
         command, _, model = name.partition(", ")

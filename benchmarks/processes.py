@@ -77,10 +77,11 @@ def output_of(arguments: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | SETTINGS).stdout
 
 
-def medians(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Usage]:
-    """Each command once a round, in random order, after a round that is not counted; of each quantity the median."""
+def medians(commands: Mapping[str, Sequence[str]], rounds: int, uncounted: int = 1) -> dict[str, Usage]:
+    """Each command once a round, in random order; of each quantity the median. Uncounted rounds come before."""
     taken: dict[str, list[Usage]] = {name: [] for name in commands}
-    for _ in range(1 + rounds):
+    for _ in range(uncounted + rounds):
         for name in random.sample(list(commands), len(commands)):
             taken[name].append(run_python(commands[name]))
-    return {name: Usage(*map(statistics.median, zip(*usages[1:], strict=True))) for name, usages in taken.items()}
+    counted = {name: usages[uncounted:] for name, usages in taken.items()}
+    return {name: Usage(*map(statistics.median, zip(*usages, strict=True))) for name, usages in counted.items()}

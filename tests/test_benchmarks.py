@@ -17,7 +17,7 @@ def lines_of(script, *arguments):
         env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent), "OMP_NUM_THREADS": "1"},
     )
     assert run.returncode == 0, run.stderr
-    return [re.sub(r"-?\d[\d.,]*", "#", line) for line in run.stdout.splitlines()]
+    return [re.sub(r"[-+]?\d[\d.,]*", "#", line) for line in run.stdout.splitlines()]
 
 
 def names_of(rows):
@@ -65,3 +65,56 @@ def test_what_is_printed_replaces_the_block_of_that_script(monkeypatch, tmp_path
         "# Title\n\n<!-- a.py -->\n```text\na machine\none\ntwo\n```\n<!-- end of a.py -->\n\n"
         "<!-- b.py -->\n<!-- end of b.py -->\n"
     )
+
+
+def test_startup_times_the_commands_that_need_no_torch():
+    machine, rounds, blank, columns, *rows = lines_of("startup.py", "--only", "light", "--rounds", "1")
+    assert (rounds, blank, columns.split()) == ("# round", "", ["CPU", "s", "seconds"])
+    assert [re.split(r" {2,}", row) for row in rows] == [
+        [name, "#", "#"]
+        for name in (
+            "python -c pass",
+            "--version",
+            "--help",
+            "show gpt#_small.yaml",
+            "compare gpt#_small.yaml gpt#_small.yaml",
+        )
+    ]
+
+
+def test_memory_sets_a_model_without_weights_beside_the_small_one():
+    machine, rounds, blank, columns, *rows = lines_of("memory.py", "--only", "meta", "--rounds", "1")
+    assert (rounds, blank) == ("# round; MB of resident memory at its peak", "")
+    assert re.split(r" {2,}", columns.strip()) == ["peak", "over torch", "CPU s", "over the small one"]
+    assert [re.split(r" {2,}", row) for row in rows] == [
+        ["import torch", "#", "#"],
+        ["run --meta, gpt#-small", "#", "#", "#"],
+        ["run --meta, # billion", "#", "#", "#", "#"],
+        ["params, gpt#-small", "#", "#", "#"],
+        ["params, # billion", "#", "#", "#", "#"],
+    ]
+
+
+def test_growth_follows_the_layers_to_a_deep_model():
+    machine, rounds, blank, columns, *rows = lines_of("growth.py", "--layers", "1", "2", "--deep", "3", "--rounds", "1")
+    assert (rounds, blank) == ("# round", "")
+    assert re.split(r" {2,}", columns) == ["CPU ms", "# layer", "# layers", "power"]
+    assert names_of(rows[:9]) == [
+        "tensors",
+        "plain forward",
+        "record, beyond the forward",
+        "save",
+        "load",
+        "load, collector off",
+        "compare, all is the same",
+        "compare, every shape differs",
+        "render",
+    ]
+    assert rows[10] == "# layers, # tensors, # MB of YAML"
+    assert names_of(rows[12:16]) == [
+        "show",
+        "compare with itself",
+        "golden check that passes",
+        "golden check that fails",
+    ]
+    assert rows[16] == "on screen: show # lines, the check that fails # lines"
