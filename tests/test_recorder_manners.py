@@ -139,6 +139,34 @@ def test_no_activation_stays_alive():
     assert len(trace.calls[0].steps) == 4
 
 
+def test_the_model_goes_when_its_user_lets_it_go():
+    model = Block()
+    gone = weakref.ref(model)
+    gc.disable()  # nothing of the recorder is to wait for a search for garbage, and the weights with it
+    try:
+        trace = record(model, torch.ones(2, 4))
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+    assert trace.model.class_name == "Block"
+
+
+def test_a_forward_that_a_reload_gave_other_code():
+    def forward(self, x):
+        return x + 1
+
+    def reloaded(self, hidden):
+        return hidden + 1
+
+    model = type("Small", (nn.Module,), {"forward": forward})()
+    before = record(model, torch.ones(2))
+    forward.__code__ = reloaded.__code__
+    after = record(model, torch.ones(2))
+    names = [[step.name for step in trace.calls[0].steps] for trace in (before, after)]
+    assert names == [["x", "out"], ["hidden", "out"]]
+
+
 def test_another_trace_function_goes_on_seeing_every_line():
     lines = []
 

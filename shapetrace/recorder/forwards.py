@@ -36,22 +36,12 @@ class Forward:
         return [*zip(self.positional + beyond, args, strict=False), *kwargs.items()]
 
 
-# By function, weakly: what never changes of it.
-_CODES: WeakKeyDictionary[FunctionType, CodeType | None] = WeakKeyDictionary()
-_NAMES: WeakKeyDictionary[FunctionType, tuple[tuple[str, ...], str]] = WeakKeyDictionary()
+# By function, weakly, and with the code that they are of: an editor's reload gives a function another.
+_NAMES: WeakKeyDictionary[FunctionType, tuple[CodeType | None, tuple[tuple[str, ...], str]]] = WeakKeyDictionary()
 
 
 def code_of(forward: Any) -> CodeType | None:
     """The code object underneath the decorators."""
-    plain = getattr(forward, "__func__", forward)
-    if type(plain) is not FunctionType:
-        return _find_code(forward)
-    if plain not in _CODES:
-        _CODES[plain] = _find_code(forward)
-    return _CODES[plain]
-
-
-def _find_code(forward: Any) -> CodeType | None:
     function = look_through(forward)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, CodeType) else None
@@ -89,21 +79,22 @@ def _is_filled(cell: CellType) -> bool:
 def describe_forward(module: nn.Module, is_watched: Callable[[str], bool], read: Callable[[str], Source]) -> Forward:
     """The forward of the module; of library code no source is read."""
     code = code_of(module.forward)
-    positional, rest = _positional_names(module)
+    positional, rest = _positional_names(module, code)
     if code is None or not is_watched(code.co_filename):
         return Forward(code, positional, rest, {})
     file = code.co_filename
     return Forward(code, positional, rest, read(file).arguments_of(code), file, locate(file, code.co_firstlineno))
 
 
-def _positional_names(module: nn.Module) -> tuple[tuple[str, ...], str]:
-    """`forward(self, x, mask=None, *rest)` -> ("x", "mask"), "rest"."""
+def _positional_names(module: nn.Module, code: CodeType | None) -> tuple[tuple[str, ...], str]:
+    """`forward(self, x, mask=None, *rest)` -> ("x", "mask"), "rest"; code: of the forward."""
     plain = getattr(module.forward, "__func__", None)
     if type(plain) is not FunctionType:
         return _read_names(module.forward)
-    if plain not in _NAMES:
-        _NAMES[plain] = _read_names(module.forward)
-    return _NAMES[plain]
+    known = _NAMES.get(plain)
+    if known is None or known[0] is not code:
+        known = _NAMES[plain] = code, _read_names(module.forward)
+    return known[1]
 
 
 def _read_names(forward: Any) -> tuple[tuple[str, ...], str]:

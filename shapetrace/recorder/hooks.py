@@ -182,25 +182,25 @@ class _Recorder:
         parameters = name_parameters(self._model)
         notes = notes_of(self._model, name_modules(self._model), parameters)
         called: set[str] = set()
-
-        def note(path: str, module: nn.Module) -> str:
-            first, said = self._paths.first_path_of(module), notes.get(id(module), "")
-            return said if path == first else "; ".join(filter(None, (f"same module as {first}", said)))
-
-        def describe(call: Call) -> ModuleCall:
-            called.add(call.path)
-            steps = tuple([step if isinstance(step, TensorRecord) else describe(step) for step in call.steps])
-            module = call.module
-            return self._owners.describe(call.path, module, note(call.path, module), steps, call.forward.source)
-
-        calls = tuple(map(describe, self._stack.finished))
+        calls = tuple([self._describe(call, notes, called) for call in self._stack.finished])
         uncalled = [
-            self._owners.describe(path, each, note(path, each))
+            self._owners.describe(path, each, self._note(path, each, notes))
             for path, each in self._modules.items()
             if path not in called
         ]
         owning = tuple(each for each in uncalled if each.parameters or each.buffers)
         return Trace(describe_model(self._model, parameters, name, weights, self._placings.mesh), calls, owning)
+
+    def _describe(self, call: Call, notes: dict[int, str], called: set[str]) -> ModuleCall:
+        """The call with those inside it, whose paths are added to `called`."""
+        called.add(call.path)
+        steps = [step if isinstance(step, TensorRecord) else self._describe(step, notes, called) for step in call.steps]
+        note = self._note(call.path, call.module, notes)
+        return self._owners.describe(call.path, call.module, note, tuple(steps), call.forward.source)
+
+    def _note(self, path: str, module: nn.Module, notes: dict[int, str]) -> str:
+        first, said = self._paths.first_path_of(module), notes.get(id(module), "")
+        return said if path == first else "; ".join(filter(None, (f"same module as {first}", said)))
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         path = self._paths.path_of(module, self._stack.callers)

@@ -36,16 +36,14 @@ class FrameWatcher:
         self._codes: list[CodeType] = []  # held, so that no other gets the id
         self._previous: Any = None
         self._failure: Exception | None = None
-        self._trace = self._see_call  # the very object that is set: a bound method is another each time
 
     def start(self) -> None:
         self._previous = sys.gettrace()
-        sys.settrace(self._trace)
+        sys.settrace(self._see_call)
 
     def stop(self) -> None:
         """Put the previous trace function back; one that a debugger has set meanwhile is left alone."""
-        current: object = sys.gettrace()
-        if current is self._trace:
+        if self._is_set():
             sys.settrace(self._previous)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -56,14 +54,18 @@ class FrameWatcher:
 
         The recorder's own functions are many, and each would be asked whether it is user code.
         """
-        current: object = sys.gettrace()
-        if current is self._trace:
+        if self._is_set():
             sys.settrace(self._previous)
             return True
-        return current is None  # a debugger that was started inside has been left again
+        return sys.gettrace() is None  # a debugger that was started inside has been left again
 
     def resume(self) -> None:
-        sys.settrace(self._trace)
+        sys.settrace(self._see_call)
+
+    def _is_set(self) -> bool:
+        """Equal, not the same: a bound method is another each time, and one that is kept would keep the model too."""
+        current: object = sys.gettrace()
+        return current == self._see_call
 
     def fail(self, error: Exception) -> None:
         """Note a mistake of ours, which must never reach the user's code."""
@@ -81,7 +83,7 @@ class FrameWatcher:
         if previous is not None:
             previous = previous(frame, event, arg)
             if sys.gettrace() is self._previous:  # coverage's tracer sets itself whenever it is called
-                sys.settrace(self._trace)
+                sys.settrace(self._see_call)
         if function is None or not self._stack.under_way or _current_graph_task_id() != -1:
             return previous  # what backward runs is no forward
         watched = WatchedFrame(self._stack, function, frame, previous, self.fail, self._spectator)
