@@ -152,6 +152,18 @@ def test_heads_that_do_not_divide():
     assert ran.stderr.count("error: 3 heads") == 1
 
 
+def test_one_rank_tells_what_is_wrong_with_a_scheme():
+    ran = shapetrace("run", "--parallel", "tensro", *TINY)
+    assert ran.stdout == ""
+    assert ran.stderr.count("error: `--parallel tensro`: there is no `tensro`\n\nhint: did you mean `tensor`?\n") == 1
+
+
+def test_a_scheme_is_read_without_torchrun_too():
+    result = CliRunner().invoke(main, ["run", "--parallel", "tensro"])
+    assert result.exit_code == 2
+    assert result.stderr == "error: `--parallel tensro`: there is no `tensro`\n\nhint: did you mean `tensor`?\n"
+
+
 def test_without_torchrun(monkeypatch):
     monkeypatch.setattr("sys.argv", ["shapetrace", "run", "The cat", "--parallel", "tensor"])
     result = CliRunner().invoke(main, ["run", "The cat", "--parallel", "tensor"])

@@ -30,17 +30,17 @@ def as_one_of_ranks(parallel: str | None) -> Iterator[Ranks]:
     from shapetrace.parallel.ranks import Ranks
     from shapetrace.parallel.scheme import Scheme
 
-    scheme = None if parallel is None else Scheme.parse(parallel)
-    ranks = Ranks.find(scheme, shlex.join(sys.argv[1:]))
-    if ranks.size == 1:
+    ranks = Ranks.find(parallel is not None)
+    with _alone(ranks) if ranks.size == 1 else _leading(ranks) if ranks.is_first else _following(ranks):
+        if parallel is not None:  # inside, so that one rank tells what is wrong with it
+            ranks.follow(Scheme.parse(parallel), shlex.join(sys.argv[1:]))
         yield ranks
-        ranks.leave()
-    elif ranks.is_first:
-        with _leading(ranks):
-            yield ranks
-    else:
-        with _following(ranks):
-            yield ranks
+
+
+@contextmanager
+def _alone(ranks: Ranks) -> Iterator[None]:
+    yield
+    ranks.leave()
 
 
 @contextmanager

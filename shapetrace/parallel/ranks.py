@@ -32,37 +32,41 @@ _TICK = 0.02  # seconds
 class Ranks:
     """This process as one of several; the first rank prints and saves. Alone where there is no other."""
 
-    def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None, scheme: Scheme | None = None):
+    def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None):
         self.rank = rank
         self.size = size
         self._store = store
-        self._scheme = scheme
+        self._scheme: Scheme | None = None
         self._is_patient = True  # until it has waited for the first rank in vain
 
     @classmethod
-    def find(cls, scheme: Scheme | None, command: str) -> Ranks:
-        """Those that the environment tells of; raises ShapetraceError where a scheme wants several and there is one.
-
-        command: what was called, for the message.
-        """
+    def find(cls, wanted: bool) -> Ranks:
+        """Those that the environment tells of; wanted: whether they are to spread a model."""
         told = [os.environ.get(name) for name in _VARIABLES]
-        is_alone = None in told
-        if is_alone and scheme is not None:
-            raise ShapetraceError(
-                "--parallel runs on several processes, and nothing has started them",
-                f"torchrun --nproc-per-node 2 -m shapetrace {command}",
-            )
+        if None in told:
+            return cls()
         rank, size = (int(each or 0) for each in told[:2])
-        # Without a scheme the user's own model may be spread, or every rank just does the same.
-        if scheme is None and (size < 2 or "TORCHELASTIC_RUN_ID" not in os.environ):
+        # Where that is not wanted the user's own model may be spread, or every rank just does the same.
+        if not wanted and (size < 2 or "TORCHELASTIC_RUN_ID" not in os.environ):
             return cls()
         from torch._C._distributed_c10d import PrefixStore
         from torch.distributed.rendezvous import rendezvous
 
-        if scheme is not None:
-            scheme.over(size)
         store, rank, size = next(rendezvous("env://", timeout=_LATE))
-        return cls(rank, size, PrefixStore("shapetrace", store), scheme)
+        return cls(rank, size, PrefixStore("shapetrace", store))
+
+    def follow(self, scheme: Scheme, command: str) -> None:
+        """Spread models by this scheme; raises ShapetraceError where nothing has started ranks, or other ones.
+
+        command: what was called, for the message.
+        """
+        if self._store is None:
+            raise ShapetraceError(
+                "--parallel runs on several processes, and nothing has started them",
+                f"torchrun --nproc-per-node 2 -m shapetrace {command}",
+            )
+        scheme.over(self.size)
+        self._scheme = scheme
 
     @property
     def is_first(self) -> bool:
