@@ -7,11 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from shapetrace.initialising import WithoutInitialising
 
 _MARK = "__dynamo_disable"
 
@@ -19,7 +18,7 @@ _MARK = "__dynamo_disable"
 @contextmanager
 def on_meta() -> Iterator[None]:
     """While the block runs, tensors are made on the meta device; `torch.nn.init` has nothing to fill there."""
-    with without_compiler(), _WithNothingToFill(), torch.device("meta"):
+    with without_compiler(), WithoutInitialising(only_on_meta=True), torch.device("meta"):
         yield
 
 
@@ -52,17 +51,3 @@ def _not_to_compile() -> list[FunctionType]:
     inside = [dict(zip(code.co_freevars, each.__closure__ or (), strict=False)) for each in wrappers]
     wrapped = [each["fn"].cell_contents for each in inside if "fn" in each]
     return [each for each in wrapped if isinstance(each, FunctionType)]
-
-
-class _WithNothingToFill(TorchFunctionMode):
-    """Inside, torch.nn.init leaves tensors alone that are shapes only: even that would take a library to load."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", "") == "torch.nn.init":
-            tensor = args[0] if args else kwargs.get("tensor")
-            if isinstance(tensor, Tensor) and tensor.is_meta:
-                return tensor
-        return func(*args, **kwargs)

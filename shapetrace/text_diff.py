@@ -15,13 +15,13 @@ from shapetrace.divergence.observation import observe
 from shapetrace.divergence.recorded import record_reference
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.initialising import WithoutInitialising
 from shapetrace.pattern_search import as_heads
 from shapetrace.reference import build_reference
 from shapetrace.report import Report
 from shapetrace.target import Target
 from shapetrace.tokens import Tokenizer, load_gpt2
 from shapetrace.trace import InputRecord, Trace
-from shapetrace.weights.seeded import WithoutInitialising
 
 Pattern = tuple[tuple[float, ...], ...]
 

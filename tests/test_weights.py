@@ -14,11 +14,12 @@ from safetensors.torch import save_file
 from shapetrace import forge
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.initialising import WithoutInitialising
 from shapetrace.target import build_on_meta, build_target
 from shapetrace.weights import drawing
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import PRESETS, configure, gpt2_sizes
-from shapetrace.weights.seeded import WithoutInitialising, draw_weights
+from shapetrace.weights.seeded import draw_weights
 
 TINY = Config(n_layers=2, d_model=20, n_heads=5, d_head=4, d_mlp=80, d_vocab=31, n_ctx=16)
 SETTINGS = tuple(

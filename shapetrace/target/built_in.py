@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from shapetrace.errors import ShapetraceError, WeightsError
 from shapetrace.gpt2 import Config, Transformer
+from shapetrace.initialising import WithoutInitialising
 from shapetrace.meta import on_meta
 from shapetrace.target.target import Advance, Note, Target, ignore_advance
 from shapetrace.weights.loading import fit_weights, read_weights
 from shapetrace.weights.presets import AnyConfig, Preset, configure, find_preset, same_sizes, unlike_gpt2
 from shapetrace.weights.pretrained import find_pretrained
-from shapetrace.weights.seeded import WithoutInitialising, draw_weights, seeded_state
+from shapetrace.weights.seeded import draw_weights, seeded_state
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shapetrace.forge import Config, Transformer
+from shapetrace.initialising import WithoutInitialising
 from shapetrace.target.built_in import checking_memory, find_file, outline
 from shapetrace.target.target import Advance, Note, Target
 from shapetrace.weights.loading import load_weights, read_weights
 from shapetrace.weights.presets import Preset, configure, find_preset
-from shapetrace.weights.seeded import WithoutInitialising, draw_weights
+from shapetrace.weights.seeded import draw_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.meta import on_meta
@@ -19,18 +17,6 @@ from shapetrace.weights.drawing import Drawing, draw
 _WEIGHT_STD, _AT_WIDTH = 0.02, 768
 _BIAS_STD = 0.1
 _NORM_NAMES = ("w", "weight", "scale", "gamma")  # of a vector: the gain of a normalisation, which sits around 1
-
-
-class WithoutInitialising(TorchFunctionMode):
-    """Inside, torch.nn.init does nothing: memory that is about to be filled is not filled twice."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", "") == "torch.nn.init":
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
 
 
 def draw_weights(model: nn.Module, seed: int, advance: Callable[[int], None] = lambda entries: None) -> None:
