@@ -30,13 +30,13 @@ class Tool:
         """What comes before the run and is not its cost."""
 
     def run(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError  # of the base: each tool has its own
 
     def leave(self) -> None:
         """Leave torch as it was, for the plain forward that is measured next."""
 
     def count(self, result: Any) -> int:
-        raise NotImplementedError
+        raise NotImplementedError  # of the base: each tool has its own
 
 
 class Record(Tool):

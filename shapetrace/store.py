@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,21 @@ from typing import Any
 from shapetrace.errors import ShapetraceError, TraceFileError
 from shapetrace.schema import from_plain, to_plain
 from shapetrace.trace import Trace
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """A trace is very many objects and holds no rings: Python would go through all of them again and again for nothing.
+
+    With that the time to load a trace grew faster than the trace.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -32,6 +50,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
         raise TraceFileError(f"`{path}`: {error.message}", error.hint) from None
 
 
+@_collecting_later()
 def dump(trace: Trace) -> str:
     """The trace as YAML text: no aliases, no folded lines, nothing that differs between two runs."""
     import yaml
@@ -71,6 +90,7 @@ def _dump(plain: dict[str, Any], base: Any) -> str:
     return text
 
 
+@_collecting_later()
 def parse(text: str) -> Trace:
     """The trace that the YAML text holds; raises TraceFileError where it is none. Never builds a Python object."""
     import yaml

@@ -1,5 +1,6 @@
 """Traces as files: one tensor a line, read back equal, and every wrong file refused by name."""
 
+import gc
 import os
 
 import pytest
@@ -241,3 +242,16 @@ def test_any_message_of_an_exception_can_be_kept(tmp_path):
     assert store.load(tmp_path / "t.yaml").error.message == message.replace("\ud800", "\\ud800")
     store.write_text(tmp_path / "t.html", message)
     assert (tmp_path / "t.html").read_bytes().decode() == message.replace("\ud800", "\\ud800")
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(was_on):
+    (gc.enable if was_on else gc.disable)()
+    try:
+        store.parse(SMALL_YAML)
+        with pytest.raises(TraceFileError):
+            store.parse("[")
+        after = gc.isenabled()
+    finally:
+        gc.enable()
+    assert after is was_on
