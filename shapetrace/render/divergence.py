@@ -121,9 +121,10 @@ def _values(divergence: Divergence | Pair) -> RenderableType:
     for title, shape in zip(sides, shapes, strict=False):
         table.add_column(f"{title} {shape}", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for title, entries in (("", divergence.first[:3]), ("furthest apart", divergence.worst[:2])):
-        for entry in entries:
-            table.add_row(*_entry(entry)[: len(sides) + 1], Text(title, "note"))
+    shown = {entry.index: (entry, "") for entry in divergence.first[:3]}
+    shown |= {entry.index: (entry, "furthest apart") for entry in divergence.worst[:2]}  # which may be of the first
+    for entry, title in shown.values():
+        table.add_row(*_entry(entry)[: len(sides) + 1], Text(title, "note"))
     return table
 
 
