@@ -4,8 +4,7 @@ usage: python benchmarks/growth.py [--layers N ...] [--deep N] [--rounds N] [--w
 
 A narrow GPT-2 (d_model 64) on 7 tokens, on one thread, in CPU time. The last column is the power of the number of
 tensors that the time grows with, from the middle of the range to its end: 1 is linear. Python's garbage collector is
-on, as in a user's own process, but where a row says that it is off: it goes again and again through all that is alive,
-and so through the trace. With --write, growth.svg is drawn.
+on, as in a user's own process. With --write, growth.svg is drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def measure_once(model: Transformer, path: Path) -> dict[str, float]:
     calls: dict[str, Callable[[], object]] = {
         "save": lambda: save(trace, path),
         "load": lambda: load(path),
-        "load, collector off": lambda: without_collector(lambda: load(path)),
         "compare, all is the same": lambda: compare(trace, trace),
         "compare, every shape differs": lambda: render(render_comparison(compare(trace, longer))),
         "render": lambda: render(as_rich(trace)),
@@ -65,14 +63,6 @@ def seconds_of(call: Callable[[], object]) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
-
-
-def without_collector(call: Callable[[], object]) -> None:
-    gc.disable()
-    try:
-        call()
-    finally:
-        gc.enable()
 
 
 def render(shown: RenderableType) -> None:

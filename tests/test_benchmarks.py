@@ -105,7 +105,6 @@ def test_growth_follows_the_layers_to_a_deep_model():
         "record, beyond the forward",
         "save",
         "load",
-        "load, collector off",
         "compare, all is the same",
         "compare, every shape differs",
         "render",
