@@ -99,7 +99,7 @@ def test_growth_follows_the_layers_to_a_deep_model():
     machine, rounds, blank, columns, *rows = lines_of("growth.py", "--layers", "1", "2", "--deep", "3", "--rounds", "1")
     assert (rounds, blank) == ("# round", "")
     assert re.split(r" {2,}", columns) == ["CPU ms", "# layer", "# layers", "power"]
-    assert names_of(rows[:9]) == [
+    assert names_of(rows[:8]) == [
         "tensors",
         "plain forward",
         "record, beyond the forward",
@@ -109,11 +109,11 @@ def test_growth_follows_the_layers_to_a_deep_model():
         "compare, every shape differs",
         "render",
     ]
-    assert rows[10] == "# layers, # tensors, # MB of YAML"
-    assert names_of(rows[12:16]) == [
+    assert rows[9] == "# layers, # tensors, # MB of YAML"
+    assert names_of(rows[11:15]) == [
         "show",
         "compare with itself",
         "golden check that passes",
         "golden check that fails",
     ]
-    assert rows[16] == "on screen: show # lines, the check that fails # lines"
+    assert rows[15] == "on screen: show # lines, the check that fails # lines"
