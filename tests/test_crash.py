@@ -662,6 +662,19 @@ def test_a_layer_of_einops():
     )
 
 
+class Marked(torch.Tensor):
+    """A tensor of the user's own kind."""
+
+
+def test_an_output_of_a_class_of_its_own_is_told_too():
+    def forward(self, x):
+        return self.part(x) @ self.W
+
+    part = Model(lambda self, x: x.as_subclass(Marked))
+    error = failure_of(forward, X, part=part, W=torch.ones(4, 64))
+    assert told(error)[1] == ["self.part(x) (2, 7, 64)", "self.W (4, 64)"]
+
+
 def test_only_the_call_that_failed_is_marked():
     from shapetrace.render.tree import render_trees
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import importlib
 import json
+import linecache
 import os
 import pickle
 import subprocess
@@ -13,6 +14,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from torch import nn
 from shapetrace import record, recording
 from shapetrace.recorder import attributes
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.trace import walk_calls
+from shapetrace.trace import ModuleCall, walk_calls
 
 
 class Block(nn.Module):
@@ -165,6 +167,59 @@ def test_a_forward_that_a_reload_gave_other_code():
     after = record(model, torch.ones(2))
     names = [[step.name for step in trace.calls[0].steps] for trace in (before, after)]
     assert names == [["x", "out"], ["hidden", "out"]]
+
+
+def test_a_trace_function_that_asks_for_every_instruction_changes_nothing():
+    class Steps(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            y = y
+            z = y * 2
+            z += 1
+            return z
+
+    def spy(frame, event, arg):
+        frame.f_trace_opcodes = True
+        return spy
+
+    model = Steps()
+    plain = record(model, torch.ones(2))
+    before = sys.gettrace()
+    sys.settrace(spy)
+    try:
+        stepped = record(model, torch.ones(2))
+    finally:
+        sys.settrace(before)
+    assert stepped == plain
+    names = [(step.name, step.in_place) for step in plain.calls[0].steps]
+    assert names == [("x", False), ("y", False), ("y", False), ("z", False), ("z", True)]
+
+
+def test_a_file_of_the_same_text_in_another_folder_is_another_file(tmp_path, monkeypatch):
+    text = "from torch import nn\n\nclass Same(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    sources = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Path("same.py").write_text(text)
+        scope = {"__name__": name}
+        exec(compile(text, "same.py", "exec"), scope)  # known by a relative path, as of `python same.py`
+        linecache.checkcache()
+        sources.append(record(scope["Same"](), torch.ones(2)).calls[0].steps[-1].source)
+    assert sources == [f"{tmp_path / name / 'same.py'}:5" for name in ("one", "two")]
+
+
+def test_what_a_module_owns_is_described_once_for_all_its_calls():
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.lin(self.lin(x))
+
+    first, second = (step for step in record(Again(), torch.ones(1, 2)).calls[0].steps if isinstance(step, ModuleCall))
+    assert first.parameters is second.parameters
 
 
 def test_another_trace_function_goes_on_seeing_every_line():

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from shapetrace.recorder.source import Source, Statement, locate
+from shapetrace.recorder.source import Source, Statement, absolute, locate
 
 _MOST_DECORATORS = 8
 
@@ -83,7 +83,8 @@ def describe_forward(module: nn.Module, is_watched: Callable[[str], bool], read:
     if code is None or not is_watched(code.co_filename):
         return Forward(code, positional, rest, {})
     file = code.co_filename
-    return Forward(code, positional, rest, read(file).arguments_of(code), file, locate(file, code.co_firstlineno))
+    described = read(file).arguments_of(code)
+    return Forward(code, positional, rest, described, absolute(file), locate(file, code.co_firstlineno))
 
 
 def _positional_names(module: nn.Module, code: CodeType | None) -> tuple[tuple[str, ...], str]:

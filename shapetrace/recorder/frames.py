@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shapetrace.recorder.access import Place, look_up
 from shapetrace.recorder.calls import CallStack
 from shapetrace.recorder.leaves import OBJECTS, kind_of, walk_tensors
-from shapetrace.recorder.source import NO_STATEMENT, Source, Statement
+from shapetrace.recorder.source import NO_STATEMENT, Source, Statement, absolute
 from shapetrace.recorder.tensors import UNCOUNTED, Identity, identity_of
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
@@ -53,6 +53,7 @@ class Function(NamedTuple):
     """What is decided once for each code object."""
 
     code: CodeType
+    file: str  # absolute: a later recording may begin in another folder
     statements: dict[int, Statement]  # by line
     arguments: dict[str, Statement]  # by name, what the signature says of each
     is_lambda: bool
@@ -66,6 +67,7 @@ def describe_function(code: CodeType, source: Source) -> Function:
     described = source.arguments_of(code)
     return Function(
         code,
+        absolute(code.co_filename),
         source.statements,
         {name: described.get(name, NO_STATEMENT) for name in arguments},
         code.co_name == "<lambda>",
@@ -120,7 +122,7 @@ class WatchedFrame:
             return  # a statement on many lines goes back and forth between them before it is over
         if event == "exception":
             self._interrupted = True
-        elif self._stack.under_way:
+        elif event != "opcode" and self._stack.under_way:  # which a debugger asks for, in the midst of a line
             try:
                 self._follow(frame, event, arg, line)
             except Exception as error:
@@ -267,7 +269,7 @@ class WatchedFrame:
         """Whether the tensor has got a record."""
         if if_unnamed and self._stack.under_way[-1].has_named(tensor):
             return False
-        file, line = self._function.code.co_filename, statement.first or self._line
+        file, line = self._function.file, statement.first or self._line
         self._stack.bind(name, tensor, "local", statement, file, line, in_place)
         return True
 

@@ -58,6 +58,7 @@ class Owners:
         """parameters: as `name_parameters` has them; placings: of the model before it ran."""
         self._first = {id(parameter): name for name, parameter in parameters.items()}
         self._placings = placings
+        self._owned: dict[str, tuple[tuple[ParameterRecord, ...], tuple[TensorRecord, ...]]] = {}  # by path
 
     def describe(
         self,
@@ -68,21 +69,17 @@ class Owners:
         source: str = "",
     ) -> ModuleCall:
         """The module with what it owns directly, and what happened in a call of it."""
-        parameters = tuple(
-            [
-                self._parameter(path, type(module), name, parameter)
-                for name, parameter in module._parameters.items()
-                if parameter is not None
-            ]
-        )
-        buffers = tuple(
-            [
-                self._buffer(path, type(module), name, buffer)
-                for name, buffer in module._buffers.items()
-                if buffer is not None
-            ]
-        )
+        if path not in self._owned:  # once, for a module may be called a thousand times
+            self._owned[path] = self._owned_by(path, module)
+        parameters, buffers = self._owned[path]
         return ModuleCall(path, class_name_of(module), note, parameters, buffers, steps, source)
+
+    def _owned_by(self, path: str, module: nn.Module) -> tuple[tuple[ParameterRecord, ...], tuple[TensorRecord, ...]]:
+        cls, parameters, buffers = type(module), module._parameters.items(), module._buffers.items()
+        return (
+            tuple([self._parameter(path, cls, name, each) for name, each in parameters if each is not None]),
+            tuple([self._buffer(path, cls, name, each) for name, each in buffers if each is not None]),
+        )
 
     def _parameter(self, path: str, cls: type, name: str, parameter: nn.Parameter) -> ParameterRecord:
         full = f"{path}.{name}" if path else name

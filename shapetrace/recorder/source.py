@@ -80,10 +80,12 @@ _EMPTY = Source()
 
 def locate(filename: str, line: int) -> str:
     """What a record holds as its `source`: `/home/ann/attention.py:31`; nothing where the line is not known."""
-    if not filename or not line:
-        return ""
-    # A code object may know its file by a relative path; `<string>` and its like are no files.
-    return f"{filename if filename.startswith('<') else os.path.abspath(filename)}:{line}"
+    return f"{absolute(filename)}:{line}" if filename and line else ""
+
+
+def absolute(filename: str) -> str:
+    """A code object may know its file by a relative path; `<string>` and its like are no files."""
+    return filename if filename.startswith("<") else os.path.abspath(filename)
 
 
 def read_source(filename: str) -> Source:

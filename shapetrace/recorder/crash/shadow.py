@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapetrace.recorder.tensors import sort_of
-
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
@@ -30,29 +28,17 @@ class Outputs:
         """Remember what the module returned to this call of another."""
         known = self._kept.get(id(module))
         again = known is not None and known[0] is caller
-        self._kept[id(module)] = caller, None if again else _sorts_of(output)
+        self._kept[id(module)] = caller, None if again else _shadow_of(output)
 
     def of(self, module: nn.Module) -> Any:
         """Shadows in the tuples of the output; None where it is not known which call is meant."""
-        return _shadow_of(self._kept.get(id(module), (None, None))[1])
+        return self._kept.get(id(module), (None, None))[1]
 
 
-class _Sorts(tuple[Any, ...]):
-    """What the items of a tuple are."""
-
-    __slots__ = ()
-
-
-def _sorts_of(output: Any) -> Any:
-    """Of a tensor its sort, in the same tuples; None of anything else."""
+def _shadow_of(output: Any) -> Any:
     if isinstance(output, Tensor):
-        return sort_of(output)
-    return _Sorts(map(_sorts_of, output)) if type(output) in (tuple, list) else None
-
-
-def _shadow_of(sorts: Any) -> Any:
-    if isinstance(sorts, _Sorts):
-        return tuple(map(_shadow_of, sorts))
-    if sorts is None or sorts[3] not in (torch.strided, ""):
-        return None
-    return Shadow(*sorts[:3])
+        strided = output.layout == torch.strided and not output.is_nested
+        return Shadow(output.shape, output.dtype, output.device) if strided else None
+    if type(output) in (tuple, list):
+        return tuple(map(_shadow_of, output))
+    return None
