@@ -152,6 +152,18 @@ def test_heads_that_do_not_divide():
     assert ran.stderr.count("error: 3 heads") == 1
 
 
+def test_fsdp_of_lists_within_lists_and_a_layer_that_is_there_twice(tmp_path):
+    file = tmp_path / "lists.yaml"
+    model = f"{MODELS / 'ranked.py'}:Lists"
+    ran = shapetrace("run", "--parallel", "fsdp", "--model", model, "--input", "x=float32[2,4]", "--save", file)
+    assert ran.returncode == 0, ran.stderr
+    owned = {call.module: [each.placements for each in call.parameters] for call in walk_modules(load(file))}
+    shards = [("Shard(0)",), ("Shard(0)",)]
+    assert {path: placed for path, placed in owned.items() if placed} == dict.fromkeys(
+        ("layers.0.experts.0", "layers.0.experts.1", "layers.0.pairs.0.0"), shards
+    )
+
+
 def test_one_rank_tells_what_is_wrong_with_a_scheme():
     ran = shapetrace("run", "--parallel", "tensro", *TINY)
     assert ran.stdout == ""

@@ -39,8 +39,10 @@ def as_one_of_ranks(parallel: str | None) -> Iterator[Ranks]:
 
 @contextmanager
 def _alone(ranks: Ranks) -> Iterator[None]:
-    yield
-    ranks.leave()
+    try:
+        yield
+    finally:
+        ranks.leave()
 
 
 @contextmanager

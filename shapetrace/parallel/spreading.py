@@ -19,6 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shapetrace.parallel.plans import Plan, plan_tensor_parallel
 from shapetrace.parallel.scheme import FSDP, TENSOR, Scheme
 
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+
 
 def spread(model: nn.Module, name: str, scheme: Scheme, note: Callable[[str], None]) -> nn.Module:
     """The model with its parameters on the mesh, in place; the process group is there.
@@ -69,10 +71,11 @@ def _parallelize(model: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
 
 def _shard_fully(model: nn.Module, mesh: DeviceMesh) -> None:
     """Each layer by itself and the rest with the root; all of it sharded again when it has run."""
-    for module in model.modules():
-        for layer in module if isinstance(module, nn.ModuleList) else ():
-            fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    # Inner ones first, each once: experts before the layer that they are in. A list itself has no forward.
+    layers = dict.fromkeys(layer for each in reversed(lists) for layer in each if not isinstance(layer, _CONTAINERS))
+    for layer in (*layers, model):
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
 
 
 @contextmanager
