@@ -14,7 +14,7 @@ from shapetrace import forge
 from shapetrace.cli import main
 from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
-from shapetrace.gpt2 import Config, Transformer
+from shapetrace.gpt2 import MLP, Attention, Config, Transformer, gelu_new
 from shapetrace.reference import build_reference
 from shapetrace.weights.seeded import seeded_state
 
@@ -153,6 +153,48 @@ def test_what_overflows_is_told_as_that():
     found = diff(model, torch.float16).first_divergence
     assert (found.row.reference, found.cause.kind) == ("blocks.1.mlp.hook_pre", "precision")
     assert found.cause.detail == "In float32, on the same weights, it is right; in float16 it is not finite."
+
+
+class FarOff(Attention):
+    """No mistake but one of precision: the scores go far away and back; hidden ones get the lowest number there is."""
+
+    def apply_causal_mask(self, attn_scores):
+        moved = attn_scores + 256
+        attn_scores = moved - 256
+        future = torch.ones(attn_scores.shape[-2:], dtype=torch.bool).triu(1)
+        return attn_scores.masked_fill(future, torch.finfo(attn_scores.dtype).min)
+
+
+def test_the_lowest_number_in_hidden_scores_is_no_overflow():
+    model = build()
+    for block in model.blocks:
+        block.attn.__class__ = FarOff
+    assert diff(copy.deepcopy(model), torch.float32).ok
+    found = diff(model, torch.bfloat16).first_divergence
+    assert (found.row.reference, found.cause.kind) == ("blocks.0.attn.hook_attn_scores", "precision")
+    assert found.cause.detail == "In float32, on the same weights, it is right; in bfloat16 it is lost to rounding."
+
+
+class OnlyBfloat(MLP):
+    """GPT-2's, in code that is tied to a dtype."""
+
+    def forward(self, normalized_resid_mid):
+        pre = normalized_resid_mid.to(torch.bfloat16) @ self.W_in + self.b_in
+        post = gelu_new(pre) if self.right else pre.relu()
+        return post @ self.W_out + self.b_out
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_reference_that_runs_in_its_own_dtype_only(right):
+    reference = build().to(torch.bfloat16)
+    reference.load_state_dict(seeded_state(TINY, 0, torch.bfloat16), strict=False)
+    for block in reference.blocks:
+        block.mlp.__class__, block.mlp.right = OnlyBfloat, right
+    if right:
+        assert diff(build(), torch.bfloat16, reference, load=True).ok
+    else:
+        with pytest.raises(ShapetraceError, match="Transformer is no GPT-2, and no reference: "):
+            diff(build(), torch.bfloat16, reference, load=True)
 
 
 def test_a_mistake_below_the_rounding_is_not_decided_and_the_screen_says_so():

@@ -11,7 +11,6 @@ import torch
 from shapetrace.divergence.alignment import DIFFERS, Aligned
 from shapetrace.divergence.exact import as_run, compute_exactly
 from shapetrace.divergence.findings import describe_difference
-from shapetrace.divergence.observation import Observed
 from shapetrace.divergence.randomness import observe_twice
 from shapetrace.divergence.reporting import Measured, Say, Sides, Words, explain_sides, measure_sides, write_report
 from shapetrace.divergence.tolerance import (
@@ -24,7 +23,7 @@ from shapetrace.divergence.tolerance import (
 )
 from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
-from shapetrace.recorder.tensors import is_distributed
+from shapetrace.recorder.tensors import is_distributed, name_of
 from shapetrace.reference import ReferenceRun
 from shapetrace.report import Cause, Divergence, Report
 
@@ -79,7 +78,7 @@ def _check_range(sides: Sides, rounding: dict[str, float]) -> None:
     if lost is not None:
         dtype = sides.theirs.logits.dtype
         raise ShapetraceError(
-            f"{sides.reference.name} itself leaves the range of {_name(dtype)}, whose largest number is "
+            f"{sides.reference.name} itself leaves the range of {name_of(dtype)}, whose largest number is "
             f"{torch.finfo(dtype).max:g}, at {lost.replace('hook_', '')}: there is nothing to compare with",
             "compare in bfloat16 or float32, or on other weights",
         )
@@ -107,7 +106,7 @@ def _explain_wide(
         return None, remarks
     difference = measured.logits.difference
     large = narrow.tolerance.of(narrow.logits.name) / 2
-    name = _name(sides.theirs.logits.dtype)
+    name = name_of(sides.theirs.logits.dtype)
     if divergence is not None and (_has_logits(narrow) or difference is None or difference.relative >= large):
         told = f"the cause, and the values beside it, are those of a run in float32 on the same {name} weights"
         return divergence, (told, *remarks)
@@ -145,17 +144,20 @@ def _losses(sides: Sides, narrow: Measured, wide: Sides, measured: Measured) -> 
             visible = one.value > torch.finfo(other.value.dtype).min
         if not measure(other.value, one.value, narrow.tolerance.of(name), visible).ok:
             at = replace(narrow.aligned[name], seen=sides.seen.in_source(other, narrow.places.scopes[name]))
-            yield at, _loss(each, one, other)
+            yield at, _loss(each, one.value, other.value, visible)
 
 
-def _loss(aligned: Aligned, wide: Observed, narrow: Observed) -> Cause:
-    name, largest, finite = _name(narrow.value.dtype), scale_of(wide.value), narrow.value.isfinite().all()
-    limit = torch.finfo(narrow.value.dtype).max
+def _loss(aligned: Aligned, wide: torch.Tensor, narrow: torch.Tensor, visible: torch.Tensor | None) -> Cause:
+    """visible: where the entries are that mean something; the others may be masked with the lowest number."""
+    name, limit = name_of(narrow.dtype), torch.finfo(narrow.dtype).max
+    if visible is not None:
+        wide, narrow = wide[visible], narrow[visible]
+    largest, finite = scale_of(wide), narrow.isfinite().all()
     if largest > limit:
         return Cause(
             "precision", f"It overflows: {name} holds numbers up to {limit:g}, and here they go to {largest:.4g}."
         )
-    lost = "is lost to rounding" if finite or not wide.value.isfinite().all() else "is not finite"
+    lost = "is lost to rounding" if finite or not wide.isfinite().all() else "is not finite"
     off = aligned.difference.relative if aligned.state == DIFFERS and aligned.difference else 0.0
     right = f"off by no more than {off:.1e}" if off else "right"
     return Cause("precision", f"In float32, on the same weights, it is {right}; in {name} it {lost}.")
@@ -168,10 +170,6 @@ def _first_seen(narrow: Measured) -> Aligned:
 
 def _describe(each: Aligned, narrow: Measured, cause: Cause) -> Divergence:
     return describe_difference(each, narrow.tolerance.of(each.name), cause)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shapetrace.divergence.call_sites import find_site, is_argument
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.tensors import UNCOUNTED, identity_of, whole_of
+from shapetrace.recorder.tensors import UNCOUNTED, identity_of, name_of, whole_of
 from shapetrace.recorder.user_code import user_code_of
 from shapetrace.trace import TensorRecord, Trace
 
@@ -200,4 +200,4 @@ def _copied(value: Any) -> Any:
 
 
 def _unnamed(role: str, tensor: Tensor) -> TensorRecord:
-    return TensorRecord("out", role, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+    return TensorRecord("out", role, tuple(tensor.shape), name_of(tensor.dtype))

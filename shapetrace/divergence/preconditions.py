@@ -11,6 +11,7 @@ from shapetrace.divergence.observation import Observation
 from shapetrace.divergence.sizes import told_sizes
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2.config import Config
+from shapetrace.recorder.tensors import name_of
 from shapetrace.reference import Reference
 
 _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab")
@@ -75,7 +76,7 @@ def remark_on_setting(
     for name in wrong:
         yield f"your config says {name} = {told[name]}, and your weights are of {getattr(config, name)}"
     dtype = dtype_of(model)
-    others = {str(each.dtype).removeprefix("torch.") for each in model.parameters() if each.dtype != dtype}
+    others = {name_of(each.dtype) for each in model.parameters() if each.dtype != dtype}
     if others:
         yield f"some of your parameters are {', '.join(sorted(others))}"
     if is_processed(state):

@@ -51,18 +51,26 @@ class RecordedReference:
         weights. Raises ShapetraceError where it raises, or what it computes is not what a GPT-2 does.
         """
         definitions = define_gpt2(self.config, tokens.shape[1])
-        with widened(self.model):  # whether it is a GPT-2 is not for the rounding of a narrow dtype to say
-            dtype = dtype_of(self.model)
-            computed = compute_exactly(definitions, self.held, tokens, dtype)
-            aligned = self._align(computed, tokens, tolerance_of(dtype))
-        wrong = [aligned[name] for name in find_open(aligned, readers_of(definitions))]
-        if wrong:
-            raise ShapetraceError(*self._explain(wrong))
         dtype = dtype_of(self.model)
-        if dtype in NARROW:
+        aligned = None
+        with widened(self.model):  # whether it is a GPT-2 is not for the rounding of a narrow dtype to say
+            wide = dtype_of(self.model)
+            computed = compute_exactly(definitions, self.held, tokens, wide)
+            try:
+                aligned = self._align(computed, tokens, tolerance_of(wide))
+            except ShapetraceError:
+                if dtype not in NARROW:
+                    raise
+                # Its code may be tied to that dtype, in which it runs next; then only what is far off tells.
+        if aligned is not None:
+            self._refuse_what_is_wrong(aligned)
+        if aligned is None or dtype in NARROW:
+            is_told = aligned is not None
             computed = {name: each.to(dtype) for name, each in computed.items()}
             loose = _LOOSE * torch.finfo(dtype).eps
             aligned = self._align(computed, tokens, Tolerance(loose, loose))
+            if not is_told:
+                self._refuse_what_is_wrong(aligned)
         activations = {name: _value_of(aligned[name], computed[name]) for name in definitions}
         return as_run(activations, tokens, self.config.n_layers)
 
@@ -93,6 +101,12 @@ class RecordedReference:
         places = find_places(self.fitting.layout, definitions)
         output = find_logits(seen, computed["unembed.hook_out"].shape)
         return align(definitions, computed, seen, places, output, tolerance)
+
+    def _refuse_what_is_wrong(self, aligned: dict[str, Aligned]) -> None:
+        definitions = {name: each.definition for name, each in aligned.items()}
+        wrong = [aligned[name] for name in find_open(aligned, readers_of(definitions))]
+        if wrong:
+            raise ShapetraceError(*self._explain(wrong))
 
     def _explain(self, wrong: list[Aligned]) -> tuple[str, str]:
         first = next((each for each in wrong if each.state != UNSEEN), wrong[0])

@@ -27,6 +27,7 @@ from shapetrace.divergence.tolerance import Tolerance
 from shapetrace.divergence.unloaded import find_unloaded
 from shapetrace.divergence.values import Values
 from shapetrace.divergence.verdict import find_first
+from shapetrace.recorder.tensors import name_of
 from shapetrace.reference import Reference, ReferenceRun
 from shapetrace.report import ISOLATED, Divergence, ModuleRow, Pair, Prediction, Report
 
@@ -146,7 +147,7 @@ def write_report(
         else (),
         sides.fitting.layout.name,
         asked,
-        str(theirs.logits.dtype).removeprefix("torch."),
+        name_of(theirs.logits.dtype),
         measured.tolerance.range,
     )
 
