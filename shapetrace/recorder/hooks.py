@@ -140,7 +140,6 @@ class _Recorder:
         self._modules: dict[str, nn.Module] = name_modules(model)
         self._paths = ModulePaths(self._modules)
         self._placings = placings_of(self._modules)
-        self._owners = Owners(name_parameters(model), self._placings)
         self._is_watched = user_code_of(model)
         self._outputs = Outputs()
         self._read = cache(read_source)  # each file once
@@ -161,6 +160,7 @@ class _Recorder:
         self._watcher.start()
 
     def stop(self) -> None:
+        self._watcher.pause()
         for handle in self._handles:
             handle.remove()
         self._stack.end_all()
@@ -181,22 +181,26 @@ class _Recorder:
         """What was recorded, with what each module owns: described last, so that it costs the forward nothing."""
         parameters = name_parameters(self._model)
         notes = notes_of(self._model, name_modules(self._model), parameters)
+        owners = Owners(parameters, self._placings)
         called: set[str] = set()
-        calls = tuple([self._describe(call, notes, called) for call in self._stack.finished])
+        calls = tuple([self._describe(call, owners, notes, called) for call in self._stack.finished])
         uncalled = [
-            self._owners.describe(path, each, self._note(path, each, notes))
+            owners.describe(path, each, self._note(path, each, notes))
             for path, each in self._modules.items()
             if path not in called
         ]
         owning = tuple(each for each in uncalled if each.parameters or each.buffers)
         return Trace(describe_model(self._model, parameters, name, weights, self._placings.mesh), calls, owning)
 
-    def _describe(self, call: Call, notes: dict[int, str], called: set[str]) -> ModuleCall:
+    def _describe(self, call: Call, owners: Owners, notes: dict[int, str], called: set[str]) -> ModuleCall:
         """The call with those inside it, whose paths are added to `called`."""
         called.add(call.path)
-        steps = [step if isinstance(step, TensorRecord) else self._describe(step, notes, called) for step in call.steps]
+        steps = [
+            step if isinstance(step, TensorRecord) else self._describe(step, owners, notes, called)
+            for step in call.steps
+        ]
         note = self._note(call.path, call.module, notes)
-        return self._owners.describe(call.path, call.module, note, tuple(steps), call.forward.source)
+        return owners.describe(call.path, call.module, note, tuple(steps), call.forward.source)
 
     def _note(self, path: str, module: nn.Module, notes: dict[int, str]) -> str:
         first, said = self._paths.first_path_of(module), notes.get(id(module), "")

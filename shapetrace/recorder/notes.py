@@ -30,9 +30,9 @@ def notes_of(
             is_inside = id(module) in inside
             notes[id(module)].append("inside a scripted module" if is_inside else "scripted: its inside is not seen")
             inside.update(map(id, module.modules()))
-        elif inner is module:
-            notes[id(module)] += (*_cycles(module, paths), *_unregistered(module, paths, registered))
-    return {key: "; ".join(each) for key, each in notes.items() if each}
+        elif inner is module and (said := [*_cycles(module, paths), *_unregistered(module, paths, registered)]):
+            notes[id(module)] += said
+    return {key: "; ".join(each) for key, each in notes.items()}
 
 
 def _is_compiled(module: nn.Module) -> bool:
@@ -56,7 +56,7 @@ def _cycles(module: nn.Module, paths: dict[int, str]) -> Iterator[str]:
 def _unregistered(module: nn.Module, paths: dict[int, str], registered: set[int]) -> Iterator[str]:
     """Attributes that hold modules or parameters in a plain list, where `parameters()` does not find them."""
     for name, value in vars(module).items():
-        if name.startswith("_") or not isinstance(value, list | tuple | dict):
+        if name[:1] == "_" or not isinstance(value, list | tuple | dict):
             continue
         items: list[Any] = list(value.values() if isinstance(value, dict) else value)
         modules = [each for each in items if isinstance(each, nn.Module) and id(each) not in paths]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,7 @@ class Owners:
         self._first = {id(parameter): name for name, parameter in parameters.items()}
         self._placings = placings
         self._owned: dict[str, tuple[tuple[ParameterRecord, ...], tuple[TensorRecord, ...]]] = {}  # by path
+        self._statement_of = cache(statement_of_attribute)  # of a class, which many modules may have
 
     def describe(
         self,
@@ -86,12 +87,12 @@ class Owners:
         known_as = self._first.get(id(parameter), full)
         tied = "" if known_as == full else known_as
         placing = self._placings.of(full, parameter)
-        statement = statement_of_attribute(cls, name)
+        statement = self._statement_of(cls, name)
         return _describe_parameter(name, _sort_of(parameter), placing, parameter.requires_grad, tied, statement)
 
     def _buffer(self, path: str, cls: type, name: str, buffer: Tensor) -> TensorRecord:
         placing = self._placings.of(f"{path}.{name}" if path else name, buffer)
-        return _describe_buffer(name, _sort_of(buffer), placing, statement_of_attribute(cls, name))
+        return _describe_buffer(name, _sort_of(buffer), placing, self._statement_of(cls, name))
 
 
 def _sort_of(tensor: Tensor) -> Sort:

@@ -47,9 +47,10 @@ def name_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Each parameter by its first full name, as `named_parameters` has them, and without wrappers."""
     found: dict[int, tuple[str, nn.Parameter]] = {}
     for path, module in model.named_modules():
+        above = without_wrappers(path)
         for name, each in module._parameters.items():
             if each is not None and id(each) not in found:
-                found[id(each)] = without_wrappers(f"{path}.{name}" if path else name), each
+                found[id(each)] = f"{above}.{name}" if above else name, each
     return dict(found.values())
 
 
