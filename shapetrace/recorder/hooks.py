@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
-from threading import get_ident
 from typing import Any
 
 from torch import nn
-from torch._C import _current_graph_task_id
 from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
@@ -25,7 +23,7 @@ from shapetrace.recorder.paths import ModulePaths, name_modules, name_parameters
 from shapetrace.recorder.placings import placings_of
 from shapetrace.recorder.source import NO_STATEMENT, read_source
 from shapetrace.recorder.user_code import user_code_of
-from shapetrace.recorder.watcher import FrameWatcher
+from shapetrace.recorder.watcher import FrameWatcher, Unwatched
 from shapetrace.trace import Failure, ModelRecord, ModuleCall, TensorRecord, Trace
 
 
@@ -93,44 +91,6 @@ def _fill(trace: Trace, finished: Trace) -> None:
         object.__setattr__(trace, each.name, getattr(finished, each.name))
 
 
-class _Hook:
-    """A hook in the recorded thread, unwatched itself; of its mistakes none gets into the forward.
-
-    A copy of the module does not have it: one that is copied or pickled does nothing.
-    """
-
-    def __init__(self, watcher: FrameWatcher, function: Callable[..., None]):
-        self._watcher = watcher
-        self._function = function
-        self._thread = get_ident()
-
-    def __call__(self, *args: Any) -> None:
-        if get_ident() != self._thread or _current_graph_task_id() != -1:
-            return  # what backward runs is a forward that was told already, which activation checkpointing repeats
-        paused = self._watcher.pause()
-        try:
-            self._function(*args)
-        except Exception as error:
-            self._watcher.fail(error)
-        finally:
-            if paused:
-                self._watcher.resume()
-
-    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
-        return _do_nothing
-
-    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return _make_idle, ()
-
-
-def _do_nothing(*args: Any) -> None:
-    """What is left of a hook elsewhere."""
-
-
-def _make_idle() -> Callable[..., None]:
-    return _do_nothing
-
-
 class _Recorder:
     """Hooks on every module of one model, feeding a CallStack."""
 
@@ -150,7 +110,7 @@ class _Recorder:
         self._left: dict[int, str] = {}  # by the id of each module that an exception may have left, its path
 
     def start(self) -> None:
-        enter, leave = _Hook(self._watcher, self._enter), _Hook(self._watcher, self._leave)
+        enter, leave = Unwatched(self._watcher, self._enter), Unwatched(self._watcher, self._leave)
         for module in self._modules.values():
             # By way of the class: a scripted module refuses hooks, and heeds them all the same where Python calls it.
             self._handles += (

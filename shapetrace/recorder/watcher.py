@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
+from sys import gettrace, settrace
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
@@ -38,34 +39,21 @@ class FrameWatcher:
         self._failure: Exception | None = None
 
     def start(self) -> None:
-        self._previous = sys.gettrace()
-        sys.settrace(self._see_call)
+        self._previous = gettrace()
+        settrace(self._see_call)
+
+    def pause(self) -> None:
+        """Put the previous trace function back; one that a debugger has set meanwhile is left alone."""
+        current: object = gettrace()
+        if current == self._see_call:  # equal, not the same: a bound method is another each time
+            settrace(self._previous)
 
     def stop(self) -> None:
-        """Put the previous trace function back; one that a debugger has set meanwhile is left alone."""
-        if self._is_set():
-            sys.settrace(self._previous)
+        """The same for good, with a warning where something of ours went wrong."""
+        self.pause()
         failure, self._failure = self._failure, None
         if failure is not None:
             warnings.warn(f"shapetrace lost sight of some tensors, by a bug of its own: {failure!r}", stacklevel=4)
-
-    def pause(self) -> bool:
-        """Watch nothing until `resume`, which is due where this returns True.
-
-        The recorder's own functions are many, and each would be asked whether it is user code.
-        """
-        if self._is_set():
-            sys.settrace(self._previous)
-            return True
-        return sys.gettrace() is None  # a debugger that was started inside has been left again
-
-    def resume(self) -> None:
-        sys.settrace(self._see_call)
-
-    def _is_set(self) -> bool:
-        """Equal, not the same: a bound method is another each time, and one that is kept would keep the model too."""
-        current: object = sys.gettrace()
-        return current == self._see_call
 
     def fail(self, error: Exception) -> None:
         """Note a mistake of ours, which must never reach the user's code."""
@@ -82,8 +70,8 @@ class FrameWatcher:
             return None  # nine calls of ten are calls of library code: they have to cost next to nothing
         if previous is not None:
             previous = previous(frame, event, arg)
-            if sys.gettrace() is self._previous:  # coverage's tracer sets itself whenever it is called
-                sys.settrace(self._see_call)
+            if gettrace() is self._previous:  # coverage's tracer sets itself whenever it is called
+                settrace(self._see_call)
         if function is None or not self._stack.under_way or _current_graph_task_id() != -1:
             return previous  # what backward runs is no forward
         watched = WatchedFrame(self._stack, function, frame, previous, self.fail, self._spectator)
@@ -98,3 +86,47 @@ class FrameWatcher:
             describe_function(code, self._read(code.co_filename)) if watched else None
         )
         return function
+
+
+class Unwatched:
+    """A hook of the recorded thread, in which nothing is watched; of its mistakes none gets into the forward.
+
+    The recorder's own functions are many, and each would be asked whether it is user code.
+    A copy of the module does not have the hook: one that is copied or pickled does nothing.
+    """
+
+    __slots__ = ("_function", "_thread", "_watcher")
+
+    def __init__(self, watcher: FrameWatcher, function: Callable[..., None]):
+        self._watcher = watcher
+        self._function = function
+        self._thread = get_ident()
+
+    def __call__(self, *args: Any) -> None:
+        if get_ident() != self._thread or _current_graph_task_id() != -1:
+            return  # what backward runs is a forward that was told already, which activation checkpointing repeats
+        watcher, current = self._watcher, gettrace()
+        is_set = getattr(current, "__self__", None) is watcher
+        if is_set:
+            settrace(watcher._previous)
+        try:
+            self._function(*args)
+        except Exception as error:
+            watcher.fail(error)
+        finally:
+            if is_set or current is None:  # a debugger that was started inside has been left again
+                settrace(watcher._see_call)
+
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return _do_nothing
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        return _make_idle, ()
+
+
+def _do_nothing(*args: Any) -> None:
+    """What is left of a hook elsewhere."""
+
+
+def _make_idle() -> Callable[..., None]:
+    return _do_nothing
