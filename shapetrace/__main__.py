@@ -5,6 +5,6 @@ import sys
 if not sys.flags.safe_path:
     sys.path.append(sys.path.pop(0))  # the current folder, whose files are not to be taken for libraries
 
-from shapetrace.cli import main
+from shapetrace.cli import launch
 
-main(prog_name="shapetrace")
+launch(prog_name="shapetrace")

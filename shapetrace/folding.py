@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
-from shapetrace.trace import ModuleCall, TensorRecord
+from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord
 
 Item = TypeVar("Item")
 Step = TensorRecord | ModuleCall
 
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _TRIES = 64  # a loop body that has its first step more often than this within it is told as often as it ran
 _MANY = 16  # so many steps in a row that differ in their sizes only are the passes of one loop
 
@@ -81,13 +83,21 @@ def likeness_of(step: Step, sizes: bool = True) -> Hashable:
     sequence longer; never in those of parameters.
     """
     if isinstance(step, TensorRecord):
-        shape = step.shape if sizes else (-1,) * len(step.shape)
-        stats, local = (step.stats, step.local_shape) if sizes else (None, None)
-        return replace(step, name=without_numbers(step.name), shape=shape, stats=stats, local_shape=local)
-    parameters = tuple(replace(each, tied=without_numbers(each.tied)) for each in step.parameters)
-    inner = tuple(likeness_of(each, sizes) for each in step.steps)
+        found = (step.shape, step.stats, step.local_shape) if sizes else len(step.shape)
+        return without_numbers(step.name), found, _other_fields(step)
+    parameters = tuple([(without_numbers(each.tied), _other_fields_of_parameter(each)) for each in step.parameters])
+    inner = tuple([likeness_of(each, sizes) for each in step.steps])
     note = without_numbers(step.note)
     return (without_numbers(step.module), step.class_name, note, parameters, step.buffers, inner)
+
+
+def _fields_without(cls: type, *names: str) -> Callable[[Any], tuple[Any, ...]]:
+    """What makes two records of the class equal, but for the fields of these names."""
+    return attrgetter(*(each.name for each in fields(cls) if each.compare and each.name not in names))
+
+
+_other_fields = _fields_without(TensorRecord, "name", "shape", "stats", "local_shape")
+_other_fields_of_parameter = _fields_without(ParameterRecord, "tied")
 
 
 def form_of(step: Step) -> Hashable:
@@ -103,7 +113,7 @@ def span(first: str, last: str) -> str:
 
 def without_numbers(path: str) -> str:
     """`blocks.11.attn` -> `blocks.#.attn`."""
-    return re.sub(r"(?<![^.])\d+(?![^.])", "#", path)
+    return _NUMBER.sub("#", path)
 
 
 def _longest_repeat(keys: list[int], start: int, places: list[int]) -> tuple[int, int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -41,8 +39,7 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _collecting_rarely():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except ShapetraceError as error:
             raise _BadInput(str(error)) from None
         except BrokenPipeError:
@@ -53,20 +50,6 @@ class _Commands(click.Group):
             raise _BadInput(f"cannot print: {error.strerror or error}") from None
 
 
-@contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """While the block runs, Python looks for garbage that it cannot count but once in a hundred thousand objects.
-
-    An import makes very many and leaves no such garbage: the search takes a tenth of the time of torch's.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shapetrace")
 def main() -> None:
@@ -74,3 +57,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no such character shows a `?`
+
+
+def launch(prog_name: str | None = None) -> None:
+    """The command in a process of its own, which looks rarely for garbage that it cannot count, and not at its end.
+
+    An import makes very many objects and leaves no such garbage: the search takes a tenth of the time of torch's.
+    """
+    gc.set_threshold(100_000, 20, 20)
+    try:
+        main(prog_name=prog_name)
+    finally:
+        gc.freeze()
