@@ -16,8 +16,10 @@ TRACE = f"{ROOT}/traces/test_goldens/gpt2_small.yaml"
 FORWARD = """
 import torch
 from shapetrace.gpt2 import Config, Transformer
+with torch.device("{device}"):
+    model, tokens = Transformer(Config({sizes})).eval(), torch.arange(7)[None]
 with torch.no_grad():
-    Transformer(Config({})).eval()(torch.arange(7)[None])
+    model(tokens)
 print()
 """
 
@@ -39,10 +41,11 @@ def with_torch(rounds: int) -> Iterator[str]:
     commands = {
         "python -c 'import torch'": ["-c", "import torch; print()"],
         "params": shapetrace("params"),
+        "torch, gpt2-small's forward on meta": ["-c", FORWARD.format(device="meta", sizes="")],
         "run --meta": shapetrace("run --meta"),
-        "torch, the toy, its forward": ["-c", FORWARD.format(", ".join(TOY))],
+        "torch, the toy, its forward": ["-c", FORWARD.format(device="cpu", sizes=", ".join(TOY))],
         "run, the toy": shapetrace("run --weights random", TOY),
-        "torch, gpt2-small, its forward": ["-c", FORWARD.format("")],
+        "torch, gpt2-small, its forward": ["-c", FORWARD.format(device="cpu", sizes="")],
         "run, gpt2-small": shapetrace("run --weights random"),
     }
     rows = [("", "first line s", "ratio", "CPU s", "ratio")]
