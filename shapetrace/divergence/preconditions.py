@@ -25,7 +25,7 @@ def check_values(model: nn.Module, tokens: Tensor, config: Config) -> None:
             "a diff compares values, and there are none on the meta device", "build the model on the CPU"
         )
     if tokens.ndim != 2 or not tokens.numel() or tokens.is_floating_point() or tokens.dtype == torch.bool:
-        what = f"{str(tokens.dtype).removeprefix('torch.')} {tuple(tokens.shape)}"
+        what = f"{name_of(tokens.dtype)} {tuple(tokens.shape)}"
         raise ShapetraceError(
             f"tokens are whole numbers of shape (batch, posn), not {what}", "such as torch.tensor([[1, 2]])"
         )

@@ -87,11 +87,10 @@ class Ranks:
         import torch.distributed as dist
         from torch._C._distributed_c10d import PrefixStore
 
-        from shapetrace.parallel.spreading import spread
+        from shapetrace.parallel.spreading import device_type_of, spread
 
         if not dist.is_initialized():
-            device = next((each.device.type for each in model.parameters()), "cpu")
-            backend = "nccl" if device == "cuda" else "gloo"
+            backend = "nccl" if device_type_of(model) == "cuda" else "gloo"
             store = PrefixStore("model", self._store) if self._store else None
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_LATE)
         spread(model, name, self._scheme, note)

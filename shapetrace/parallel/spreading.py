@@ -31,8 +31,7 @@ def spread(model: nn.Module, name: str, scheme: Scheme, note: Callable[[str], No
     """
     sizes = scheme.over(dist.get_world_size())
     plan = plan_tensor_parallel(model, name, sizes[TENSOR], note) if TENSOR in sizes else {}
-    device = _device_of(model)
-    mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    mesh = init_device_mesh(device_type_of(model), tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     if TENSOR in sizes:
         _do_without_cache(model)
         with _ties_kept(model):
@@ -59,7 +58,8 @@ def _do_without_cache(model: nn.Module) -> None:
         config.use_cache = False
 
 
-def _device_of(model: nn.Module) -> str:
+def device_type_of(model: nn.Module) -> str:
+    """Where its first parameter is: `cpu`, `cuda`."""
     return next((each.device.type for each in model.parameters()), "cpu")
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from shapetrace.recorder.crash.expressions import Expressions
 from shapetrace.recorder.crash.operation import Operation, Term
 from shapetrace.recorder.crash.site import Site
+from shapetrace.recorder.tensors import name_of
 
 BATCH = ("b", "B", "batch", "bs", "bsz", "batch_size")  # what the first axis is usually called
 
@@ -43,7 +44,7 @@ def told(term: Term) -> str:
 def dtype(term: Term) -> str:
     """`float32`."""
     assert term.tensor is not None
-    return str(term.tensor.dtype).removeprefix("torch.")
+    return name_of(term.tensor.dtype)
 
 
 def is_float(term: Term) -> bool:
