@@ -17,8 +17,8 @@ from shapetrace.recorder.calls import Observer
 from shapetrace.recorder.crash.site import find_site
 from shapetrace.recorder.leaves import walk_leaves
 from shapetrace.recorder.paths import name_modules
-from shapetrace.recorder.tensors import whole_of
 from shapetrace.recorder.user_code import user_code_of
+from shapetrace.sharding import whole_of
 from shapetrace.target import Target
 from shapetrace.target.placement import device_of
 from shapetrace.target.placement import place as place_target

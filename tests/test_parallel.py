@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
-from launching import torchrun
+from launching import start, torchrun
+from models.ranked import MLP
+from safetensors.torch import save_file
 
 from shapetrace import load
 from shapetrace.cli import main
@@ -152,6 +155,26 @@ def test_heads_that_do_not_divide():
     assert ran.stderr.count("error: 3 heads") == 1
 
 
+@pytest.mark.parametrize(
+    ("ranks", "wrong", "hint"),
+    [
+        (3, "4 heads do not divide over 3 ranks", "(2, 4)"),
+        (4, "2 heads of k and v do not divide over 4 ranks", "(2)"),
+    ],
+)
+def test_heads_of_a_model_of_transformers_that_do_not_divide(ranks, wrong, hint):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from shapetrace.parallel.plans import plan_tensor_parallel
+
+    sizes = {"hidden_size": 16, "intermediate_size": 22, "num_attention_heads": 4, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=101, num_hidden_layers=1))
+    assert plan_tensor_parallel(model, "llama", 2, print)
+    with pytest.raises(ShapetraceError, match=wrong) as raised:
+        plan_tensor_parallel(model, "llama", ranks, print)
+    assert hint in raised.value.hint
+
+
 def test_fsdp_of_lists_within_lists_and_a_layer_that_is_there_twice(tmp_path):
     file = tmp_path / "lists.yaml"
     model = f"{MODELS / 'ranked.py'}:Lists"
@@ -162,6 +185,80 @@ def test_fsdp_of_lists_within_lists_and_a_layer_that_is_there_twice(tmp_path):
     assert {path: placed for path, placed in owned.items() if placed} == dict.fromkeys(
         ("layers.0.experts.0", "layers.0.experts.1", "layers.0.pairs.0.0"), shards
     )
+
+
+@pytest.mark.parametrize("model", ["columns", "sharded"])
+def test_a_model_that_is_spread_already_gets_the_weights_of_one_process(model, tmp_path):
+    words = ("--input", "x=float32[3,4]", "--stats")
+    torch.manual_seed(0)
+    save_file(MLP().state_dict(), tmp_path / "mlp.safetensors")
+    for weights in ("random", str(tmp_path / "mlp.safetensors")):
+        there, here = tmp_path / "there.yaml", tmp_path / "here.yaml"
+        ran = shapetrace(
+            *("run", "--model", f"{MODELS / 'ranked.py'}:{model}", *words, "--weights", weights, "--save", there)
+        )
+        assert ran.returncode == 0, ran.stderr
+        one = ["run", "--model", f"{MODELS / 'ranked.py'}:MLP", *words, "--weights", weights, "--save", str(here)]
+        assert CliRunner().invoke(main, one).exit_code == 0
+        spread, whole = (tensors_of(load(file).calls[0])[-1] for file in (there, here))
+        assert (spread.name, spread.shape) == (whole.name, whole.shape) == ("out", (3, 4))
+        assert spread.stats.samples == pytest.approx(whole.stats.samples, rel=1e-3)
+
+
+def test_what_is_spread_already_is_not_spread_again():
+    words = ("run", "--model", f"{MODELS / 'ranked.py'}:columns", "--input", "x=float32[3,4]")
+    ran = shapetrace(*words, "--parallel", "fsdp")
+    assert ran.stdout == ""
+    told = "ranked.py:columns is distributed already: up.weight is a DTensor\n\nhint: run it without --parallel\n"
+    assert ran.stderr.count(told) == 1
+
+
+def test_ranks_that_have_built_different_models():
+    model = f"{MODELS / 'ranked.py'}:wider"
+    ran = shapetrace("run", "--parallel", "fsdp", "--model", model, "--input", "x=float32[3,4]")
+    assert ran.stdout == ""
+    assert ran.stderr.partition("error: ")[2].startswith(
+        "rank 1 disagrees with rank 0, first here:\n"
+        "  rank 0: up.weight, parameter (6, 4) float32\n"
+        "  rank 1: up.weight, parameter (7, 4) float32\n\n"
+        "hint: build the same model on every rank\n"
+    )
+
+
+def test_a_diff_that_comes_out_otherwise_on_another_rank(tmp_path):
+    source = (MODELS / "unscaled.py").read_text().replace("import math", "import math, os")
+    odd = source.replace("math.sqrt(C)", "math.sqrt(C if os.environ['RANK'] == '1' else C // self.n_head)")
+    (tmp_path / "odd.py").write_text(odd)
+    ran = shapetrace("diff", "--model", tmp_path / "odd.py:GPT")
+    assert ran.returncode == 1
+    assert "Everything matches" in ran.stdout
+    told = ran.stderr.partition("error: ")[2]
+    assert told.startswith(
+        "rank 1 disagrees with rank 0, first here:\n  rank 0: logits: match\n  rank 1: first wrong: "
+    )
+
+
+def test_who_waits_for_whom_is_told():
+    model = f"{MODELS / 'ranked.py'}:Late"
+    process = start("-m", "shapetrace", "run", "--parallel", "fsdp", "--model", model, "--input", "x=float32[3,4]")
+    try:
+        for line in process.stderr:
+            if line.startswith("note: "):
+                break
+        assert line == "note: rank 0 is done, and waits for rank 1: 5 minutes at most\n"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_commands_that_know_of_no_ranks_speak_with_one_voice(tmp_path):
+    model = f"{MODELS / 'ranked.py'}:columns"
+    ran = shapetrace("params", "--model", model)
+    assert (ran.returncode, ran.stdout.count("total")) == (0, 1)
+    assert shapetrace("params", "--nonsense").stderr.count("Error: No such option") == 1
+    (tmp_path / "net.py").write_text((MODELS / "ranked.py").read_text())
+    ran = shapetrace("annotate", "--write", "--model", f"{tmp_path / 'net.py'}:MLP", "--input", "x=float32[3,4]")
+    assert ran.stdout == "net.py: 2 comments written\n"
 
 
 def test_one_rank_tells_what_is_wrong_with_a_scheme():

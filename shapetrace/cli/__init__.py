@@ -15,6 +15,9 @@ from shapetrace.errors import ShapetraceError
 # Each in a file of its name, in the order in which one needs them.
 COMMANDS = ("run", "annotate", "check", "params", "tokens", "attention", "generate", "diff", "compare", "show")
 
+_LAUNCHED = "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, as one of several processes
+_OF_RANKS = ("run", "diff")  # which see to them
+
 
 class _BadInput(click.ClickException):
     """A ShapetraceError as the command line tells it."""
@@ -35,11 +38,21 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"shapetrace.cli.{name}"), name)
+        if _LAUNCHED and name not in _OF_RANKS:
+            from shapetrace.cli.ranks import with_one_voice
+
+            return with_one_voice(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError:
+            if _LAUNCHED:
+                from shapetrace.cli.ranks import leave_to_first
+
+                leave_to_first()
+            raise
         except ShapetraceError as error:
             raise _BadInput(str(error)) from None
         except BrokenPipeError:

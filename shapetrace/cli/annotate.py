@@ -64,6 +64,7 @@ def annotate(
     from shapetrace.annotation import annotate as annotate_traces
     from shapetrace.annotation import patch_folder, write_annotations, write_patch
     from shapetrace.cli.console import note, running_user_code, show_listing
+    from shapetrace.cli.ranks import is_first_rank
     from shapetrace.inputs import Asked
     from shapetrace.render.failure import shorten
     from shapetrace.render.listing import render_listing
@@ -98,7 +99,8 @@ def annotate(
         if file.missing:
             note(f"{file.name} is not available: {file.missing}")
     if write:
-        write_annotations(files)
+        if is_first_rank():
+            write_annotations(files)
         for file in files:
             if not file.missing:
                 click.echo(f"{file.name}: {count_of(len(file.comments), 'comment')} written")

@@ -118,6 +118,7 @@ def diff(
     from shapetrace.cli.ranks import as_one_of_ranks
     from shapetrace.errors import ShapetraceError
     from shapetrace.inputs import Asked
+    from shapetrace.parallel.agreement import lines_of_report
     from shapetrace.recorder.parameters import count_parameters
     from shapetrace.recorder.paths import name_modules
     from shapetrace.render.page import render_report_page
@@ -172,6 +173,7 @@ def diff(
             else:
                 spread(target.model)
                 result = diff_target(target, given, wanted, seed, say, beside)
+        disagreements = ranks.compare(lines_of_report(result.report), note)
         ranks.warn_if_whole(note)
         report = narrow(result.report, module) if module is not None else result.report
         if html is not None and ranks.is_first:
@@ -189,4 +191,6 @@ def diff(
             click.echo(json.dumps(to_plain(report)))
         else:
             show_result(screen)
-        context.exit(0 if report.ok else 1)
+        for each in disagreements:
+            click.echo(f"error: {each}", err=True)
+        context.exit(0 if report.ok and not disagreements else 1)

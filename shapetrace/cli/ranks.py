@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from copy import copy
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +37,32 @@ def as_one_of_ranks(parallel: str | None) -> Iterator[Ranks]:
         if parallel is not None:  # inside, so that one rank tells what is wrong with it
             ranks.follow(Scheme.parse(parallel), shlex.join(sys.argv[1:]))
         yield ranks
+
+
+def with_one_voice(command: click.Command) -> click.Command:
+    """A command that knows of no ranks, as one that all of them run and the first one tells of."""
+    alike, callback = copy(command), command.callback
+    assert callback is not None
+
+    @wraps(callback)
+    def run_alike(*args: Any, **options: Any) -> Any:
+        with as_one_of_ranks(None):
+            return callback(*args, **options)
+
+    alike.callback = run_alike
+    return alike
+
+
+def leave_to_first() -> None:
+    """On another rank, where all of them have the same wrong options: say nothing, and end after the first one."""
+    if not is_first_rank():
+        time.sleep(_FIRST)
+        raise click.exceptions.Exit(2)
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one that writes; alone, it is."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -71,16 +99,22 @@ def _leading(ranks: Ranks) -> Iterator[None]:
 
 @contextmanager
 def _following(ranks: Ranks) -> Iterator[None]:
+    from shapetrace.parallel.ranks import ToldByFirst
+
     loud = sys.stderr
+
+    def note(text: str) -> None:
+        click.echo(f"note: {text}", file=loud)
+
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     failure = ""
     try:
         yield
-    except click.exceptions.Exit:
+    except (click.exceptions.Exit, ToldByFirst):
         pass  # the first rank knows why
     except Exception as error:
         failure = f"{type(error).__name__}: {error}" if not isinstance(error, ShapetraceError) else str(error)
-    code = ranks.wait_for_first(failure)
+    code = ranks.wait_for_first(failure, note)
     if code is None:
         click.echo(f"error: rank {ranks.rank}: {failure or 'rank 0 gives no answer'}", file=loud)
         loud.flush()

@@ -99,6 +99,7 @@ def run(
     from shapetrace.cli.ranks import as_one_of_ranks
     from shapetrace.cli.show import show_trace
     from shapetrace.inputs import Asked
+    from shapetrace.parallel.agreement import lines_of
     from shapetrace.recorder.parameters import count_parameters
     from shapetrace.recorder.paths import name_modules
     from shapetrace.running import place, prepare, trace_target
@@ -133,7 +134,7 @@ def run(
             ranks.spread(target.model, target.name, note)
             with ranks.running():
                 trace = trace_target(target, inputs, stats, meta, seed)
-        disagreements = ranks.compare(trace)
+        disagreements = ranks.compare(lines_of(trace), note, trace.error)
         ranks.warn_if_whole(note)
         if ranks.is_first:
             if module is not None:

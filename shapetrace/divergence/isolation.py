@@ -13,9 +13,9 @@ from shapetrace.divergence.observation import Call, Observation
 from shapetrace.divergence.places import Places
 from shapetrace.divergence.tolerance import Tolerance, measure
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.tensors import whole_of
 from shapetrace.reference import ReferenceRun
 from shapetrace.report import END_TO_END, ISOLATED, Difference, ModuleRow
+from shapetrace.sharding import whole_of
 
 
 @torch.no_grad()

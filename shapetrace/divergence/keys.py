@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
 
 import torch
 from einops import EinopsError
@@ -16,8 +15,8 @@ from torch import Tensor, nn
 from shapetrace.errors import ShapetraceError
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.meta import on_meta
-from shapetrace.recorder.tensors import is_distributed, whole_of
 from shapetrace.report import KeyReport
+from shapetrace.sharding import fill, is_distributed, whole_of
 from shapetrace.weights.layouts import Layout
 
 # A layout may do without these: the head is then the embedding, and its bias 0.
@@ -181,7 +180,7 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
     # The Parameter objects stay: the model may know them by other names than its own.
     for parameter, own, value in lent:
         if is_distributed(parameter):
-            _fill(parameter, value)
+            fill(parameter, value)
         else:
             parameter.data = value.detach().to(own.device, own.dtype, copy=not share)
     try:
@@ -189,7 +188,7 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
     finally:
         for parameter, own, _ in reversed(lent):
             if is_distributed(parameter):
-                _fill(parameter, own)
+                fill(parameter, own)
             else:
                 parameter.data = own
 
@@ -197,18 +196,6 @@ def holding(model: nn.Module, state: Mapping[str, Tensor], share: bool = False) 
 def _held_by(parameter: nn.Parameter) -> Tensor:
     """The data itself; of a DTensor, whose parts are written in place, a copy."""
     return parameter.detach().clone() if is_distributed(parameter) else parameter.data
-
-
-@torch.no_grad()
-def _fill(parameter: nn.Parameter, value: Tensor) -> None:
-    """Write the value into a DTensor, each rank its part."""
-    from torch.distributed.tensor import distribute_tensor
-
-    spread: Any = parameter
-    if not is_distributed(value):
-        value = value.detach().to(parameter.device, parameter.dtype)
-        value = distribute_tensor(value, spread.device_mesh, spread.placements)
-    parameter.copy_(value)
 
 
 def _own_keys(model: nn.Module) -> list[str]:

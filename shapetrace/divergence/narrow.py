@@ -23,9 +23,10 @@ from shapetrace.divergence.tolerance import (
 )
 from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
-from shapetrace.recorder.tensors import is_distributed, name_of
+from shapetrace.recorder.tensors import name_of
 from shapetrace.reference import ReferenceRun
 from shapetrace.report import Cause, Divergence, Report
+from shapetrace.sharding import is_distributed
 
 
 def report_narrow(sides: Sides, rtol: float | None, tensor: str | None, words: Words, say: Say) -> Report:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from shapetrace.divergence.call_sites import find_site, is_argument
 from shapetrace.recorder import recording
 from shapetrace.recorder.leaves import walk_leaves
-from shapetrace.recorder.tensors import UNCOUNTED, identity_of, name_of, whole_of
+from shapetrace.recorder.tensors import UNCOUNTED, identity_of, name_of
 from shapetrace.recorder.user_code import user_code_of
+from shapetrace.sharding import whole_of
 from shapetrace.trace import TensorRecord, Trace
 
 

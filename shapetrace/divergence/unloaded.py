@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shapetrace.divergence.keys import Fitting, is_same, layer_of, nearest_names
-from shapetrace.recorder.tensors import whole_of
+from shapetrace.sharding import whole_of
 
 
 @dataclass(frozen=True, slots=True)

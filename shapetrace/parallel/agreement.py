@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from shapetrace.report import Report
 from shapetrace.trace import ModuleCall, ParameterRecord, TensorRecord, Trace, write_shape
 
 
@@ -15,6 +16,18 @@ def lines_of(trace: Trace) -> list[str]:
     """
     lines = [line for call in (*trace.calls, *trace.uncalled) for line in _lines_of_call(call)]
     return lines + ([f"it raised {trace.error}"] if trace.error else [])
+
+
+def lines_of_report(report: Report) -> list[str]:
+    """What the ranks that compare one model have in common: which modules match, and what is wrong first, and why."""
+    first = report.first_divergence
+    told = [] if first is None else [f"first wrong: {first.row.yours or first.row.reference}, {first.cause.kind}"]
+    logits = report.logits
+    ends = [] if logits is None else [f"logits: {'match' if logits.ok else 'differ'}"]
+    modules = [
+        f"{each.module}, {each.mode}: {'matches' if each.difference.ok else 'differs'}" for each in report.modules
+    ]
+    return told + ends + modules
 
 
 def find_disagreement(first: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:

@@ -53,7 +53,7 @@ def plan_tensor_parallel(model: nn.Module, name: str, ranks: int, note: Note) ->
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     layout = find_layout({key: tuple(each.shape) for key, each in parameters.items()})
-    plan = _of_layout(model, layout, ranks) if layout is not None else _of_transformers(model, note)
+    plan = _of_layout(model, layout, ranks) if layout is not None else _of_transformers(model, ranks, note)
     if not plan:
         raise ShapetraceError(
             f"no tensor parallel plan is known for {name}: it is no GPT-2 in a known layout, and brings no plan",
@@ -72,7 +72,8 @@ def _of_layout(model: nn.Module, layout: Layout, ranks: int) -> Plan:
         axis = _axis_of(slot, module)
         if axis is None:
             continue
-        _check_heads(slot, module, key, ranks)
+        if slot.theirs.startswith("n "):
+            _check_heads(getattr(module, key).shape[0], "heads", ranks)
         placements.setdefault(path, {})[key] = Shard(axis)
         is_fused = "parts" in slot.theirs  # q, k and v of all heads: which are cut apart across the shards
         if is_fused or slot.names[0].endswith(_REDUCED):
@@ -88,18 +89,18 @@ def _axis_of(slot: Slot, module: nn.Module) -> int | None:
     return next((at for at, axis in enumerate(axes) if "parts" in axis or _SHARDED.search(axis)), None)
 
 
-def _check_heads(slot: Slot, module: nn.Module, key: str, ranks: int) -> None:
-    heads = getattr(module, key).shape[0] if slot.theirs.startswith("n ") else ranks
+def _check_heads(heads: int, what: str, ranks: int) -> None:
     if heads % ranks:
         good = [str(each) for each in range(2, heads + 1) if heads % each == 0]
+        start = f"start a number of processes that divides them ({', '.join(good)}), or " if good else ""
         raise ShapetraceError(
-            f"{heads} heads do not divide over {ranks} ranks: torch joins and splits axes only where their shards are "
+            f"{heads} {what} do not divide over {ranks} ranks: torch joins and splits axes only where their shards are "
             "equal",
-            f"start a number of processes that divides them ({', '.join(good)}), or take --parallel fsdp",
+            f"{start}take --parallel fsdp",
         )
 
 
-def _of_transformers(model: nn.Module, note: Note) -> Plan:
+def _of_transformers(model: nn.Module, ranks: int, note: Note) -> Plan:
     """The plan of transformers' own, by its words, in torch's styles."""
     styles: dict[str, Callable[[], ParallelStyle]] = {
         "colwise": lambda: ColwiseParallel(use_local_output=False),
@@ -118,11 +119,25 @@ def _of_transformers(model: nn.Module, note: Note) -> Plan:
         words = next((words for pattern, words in told.items() if _matches(pattern, path)), None)
         if words in styles and isinstance(module, nn.Linear | nn.Embedding):
             plan[path] = styles[words]()
+            if words == "colwise":
+                _check_projection(model, path.rpartition(".")[2], ranks)
         elif words is not None and not words.startswith("replicate"):
             left.add(f"{re.sub(r'[.][0-9]+[.]', '.*.', path)} ({words})")
     if plan and left:
         note(f"each rank holds all of {', '.join(sorted(left))}: torch has no style for these")
     return plan
+
+
+def _check_projection(model: nn.Module, name: str, ranks: int) -> None:
+    """Raise ShapetraceError where this is a layer of transformers for q, k or v, and its heads do not divide."""
+    config: Any = getattr(model, "config", None)
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    heads = getattr(config, "num_attention_heads", None)
+    if name == "q_proj" and isinstance(heads, int):
+        _check_heads(heads, "heads", ranks)
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    if name in ("k_proj", "v_proj") and isinstance(groups, int):
+        _check_heads(groups, "heads" if groups == heads else "heads of k and v", ranks)
 
 
 def _matches(pattern: str, path: str) -> bool:

@@ -6,14 +6,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from shapetrace.errors import ShapetraceError
-from shapetrace.parallel.agreement import find_disagreement, lines_of
-from shapetrace.trace import Trace
+from shapetrace.parallel.agreement import find_disagreement
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +26,10 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SOON = timedelta(seconds=10)
 _LATE = timedelta(minutes=5)
 _TICK = 0.02  # seconds
+
+
+class ToldByFirst(ShapetraceError):
+    """On another rank: what went wrong on all of them, which the first one tells."""
 
 
 class Ranks:
@@ -81,9 +84,13 @@ class Ranks:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
 
     def spread(self, model: nn.Module, name: str, note: Callable[[str], None]) -> None:
-        """Put the model's parameters on the mesh, in place; raises ShapetraceError where that has no plan for it."""
+        """Put the model's parameters on the mesh, in place.
+
+        Raises ShapetraceError where there is no plan for it, and where the ranks have built different models.
+        """
         if self._scheme is None:
             return
+        self._agree_on(model)
         import torch.distributed as dist
         from torch._C._distributed_c10d import PrefixStore
 
@@ -95,6 +102,27 @@ class Ranks:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_LATE)
         spread(model, name, self._scheme, note)
 
+    def _agree_on(self, model: nn.Module) -> None:
+        """Before the model is spread: a size that differs would end the process in the midst of an exchange."""
+        from torch.nn.parameter import is_lazy
+
+        assert self._store is not None
+        lines = []
+        for name, each in model.named_parameters():
+            shape = "(?)" if is_lazy(each) else str(tuple(each.shape))
+            lines.append(f"{name}, parameter {shape} {str(each.dtype).removeprefix('torch.')}")
+        if not self.is_first:
+            self._store.set(f"model/{self.rank}", json.dumps(lines))
+            if not self._comes("model/0", "over/0", within=_LATE) or not self._store.check(["model/0"]):
+                raise ToldByFirst("rank 0 has not built its model")
+            if wrong := self._store.get("model/0").decode():
+                raise ToldByFirst(wrong)
+            return
+        wrong = "\n".join(self._differences("model", lines, _LATE))
+        self._store.set("model/0", wrong)
+        if wrong:
+            raise ShapetraceError(wrong, "build the same model on every rank")
+
     def running(self) -> AbstractContextManager[None]:
         """For the time in which the model runs."""
         if self._scheme is None:
@@ -103,31 +131,40 @@ class Ranks:
 
         return running_spread()
 
-    def compare(self, trace: Trace) -> list[str]:
-        """On the first rank, each rank whose trace is another one, and where; on the others the trace is handed in.
+    def compare(self, found: Sequence[str], note: Callable[[str], None], raised: object = None) -> list[str]:
+        """On the first rank, each rank that has found something else, and where; the others hand in what they found.
 
+        raised: what the forward ended with.
         Raises ShapetraceError on another rank where its forward has raised and the first one does not come.
         """
         if self._store is None:
             return []
-        lines = lines_of(trace)
         if not self.is_first:
-            self._store.set(f"trace/{self.rank}", json.dumps(lines))
-            if trace.error and not self._comes("arrived", _SOON):
+            self._store.set(f"found/{self.rank}", json.dumps(found))
+            if raised and not self._comes("arrived", within=_SOON):
                 self._is_patient = False
-                raise ShapetraceError(f"the forward raised {trace.error}; rank 0 did not, and waits")
+                raise ShapetraceError(f"the forward raised {raised}; rank 0 did not, and waits")
             return []
         self._store.set("arrived", "")
+        late = [f"rank {rank}" for rank in range(1, self.size) if not self._comes(f"found/{rank}", within=_SOON)]
+        if late and not raised:
+            note(f"rank 0 is done, and waits for {', '.join(late)}: {_LATE.seconds // 60} minutes at most")
+        # Where this one has raised, the others may be in an exchange with it, which never comes.
+        return self._differences("found", found, timedelta() if raised else _LATE)
+
+    def _differences(self, what: str, lines: Sequence[str], within: timedelta) -> list[str]:
+        """Each other rank that does not come, or has handed in something else under this name."""
+        assert self._store is not None
         found = []
-        within = _SOON if trace.error else _LATE  # the others may be in an exchange with this one, which never comes
         for rank in range(1, self.size):
-            if not self._comes(f"trace/{rank}", within):
+            if not self._comes(f"{what}/{rank}", f"over/{rank}", within=within):
                 found.append(f"rank {rank} has not come to an end")
                 self._missed.add(rank)
-                continue
-            theirs = json.loads(self._store.get(f"trace/{rank}"))
-            other = None if theirs is None else find_disagreement(lines, theirs)  # None: `hear_others` tells why
-            if other is not None:
+            elif not self._store.check([f"{what}/{rank}"]):
+                failure = self._store.get(f"over/{rank}").decode()
+                found.append(f"rank {rank}: {failure or 'it has come to no result'}")
+                self._missed.add(rank)
+            elif other := find_disagreement(lines, json.loads(self._store.get(f"{what}/{rank}"))):
                 here, there = (line or "nothing more" for line in other)
                 found.append(
                     f"rank {rank} disagrees with rank 0, first here:\n  rank 0: {here}\n  rank {rank}: {there}"
@@ -139,7 +176,7 @@ class Ranks:
         if self.size > 1 and self._scheme is None and not _exchange():
             note(f"{self.size} ranks each ran the whole model; --parallel tensor or fsdp spreads it over them")
 
-    def wait_for_first(self, failure: str) -> int | None:
+    def wait_for_first(self, failure: str, note: Callable[[str], None]) -> int | None:
         """On another rank: say how it went, and return the first rank's exit code when that has printed.
 
         failure: "" where all went well. None where something failed here and the first rank does not come.
@@ -147,11 +184,11 @@ class Ranks:
         if self._store is None:
             return 0
         self._store.set(f"over/{self.rank}", failure)
-        if failure:
-            self._store.set(f"trace/{self.rank}", json.dumps(None))
-            if not self._comes("arrived", _SOON if self._is_patient else timedelta()):
+        if not self._comes("arrived", within=_SOON if self._is_patient else timedelta()):
+            if failure:
                 return None
-        return int(self._store.get("over/0")) if self._comes("over/0", _LATE) else None
+            note(f"rank {self.rank} is done, and waits for rank 0: {_LATE.seconds // 60} minutes at most")
+        return int(self._store.get("over/0")) if self._comes("over/0", within=_LATE) else None
 
     def hear_others(self) -> list[str]:
         """On the first rank, when it is done: what has failed on others."""
@@ -160,7 +197,8 @@ class Ranks:
         self._store.set("arrived", "")
         found = []
         for rank in sorted({*range(1, self.size)} - self._missed):
-            failure = self._store.get(f"over/{rank}").decode() if self._comes(f"over/{rank}", _LATE) else "no answer"
+            is_here = self._comes(f"over/{rank}", within=_LATE)
+            failure = self._store.get(f"over/{rank}").decode() if is_here else "no answer"
             found += [f"rank {rank}: {failure}"] if failure else []
         return found
 
@@ -178,11 +216,12 @@ class Ranks:
 
             dist.destroy_process_group()
 
-    def _comes(self, key: str, within: timedelta) -> bool:
+    def _comes(self, *keys: str, within: timedelta) -> bool:
+        """Whether another rank sets one of the keys in that time."""
         assert self._store is not None
         end = time.monotonic() + within.total_seconds()
         try:
-            while not self._store.check([key]):
+            while not any(self._store.check([key]) for key in keys):
                 if time.monotonic() > end:
                     return False
                 time.sleep(_TICK)

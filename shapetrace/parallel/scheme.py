@@ -25,7 +25,8 @@ class Scheme:
         for part in text.split(","):
             name, equals, size = (each.strip() for each in part.partition("="))
             if name not in _KINDS:
-                raise ShapetraceError(f"`--parallel {text}`: there is no `{name}`", suggest(name, _KINDS) or _EXAMPLE)
+                wrong = f"there is no `{name}`" if name else "a name is missing"
+                raise ShapetraceError(f"`--parallel {text}`: {wrong}", suggest(name, _KINDS) or _EXAMPLE)
             if name in found:
                 raise ShapetraceError(f"`--parallel {text}` has {name} twice", _EXAMPLE)
             if equals and not (size.isascii() and size.isdigit() and int(size)):
@@ -43,6 +44,6 @@ class Scheme:
             written = ",".join(name if size is None else f"{name}={size}" for name, size in self.sizes)
             raise ShapetraceError(
                 f"--parallel {written} does not go with {ranks} ranks",
-                f"start {told}: torchrun --nproc-per-node {told}",
+                f"start {told}{' or a multiple' if is_open else ''}: torchrun --nproc-per-node {told}",
             )
         return {name: size or ranks // told for name, size in self.sizes}

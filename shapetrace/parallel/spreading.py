@@ -11,11 +11,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import distribute_module
+from torch.distributed.tensor import DTensor, distribute_module
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from shapetrace.errors import ShapetraceError
 from shapetrace.parallel.plans import Plan, plan_tensor_parallel
 from shapetrace.parallel.scheme import FSDP, TENSOR, Scheme
 
@@ -27,8 +28,11 @@ def spread(model: nn.Module, name: str, scheme: Scheme, note: Callable[[str], No
 
     Tensor parallel keeps every activation a DTensor, so that a trace tells of each what is where; what no plan shards
     is replicated. FSDP shards each layer and the root, and gathers them while they run.
-    Raises ShapetraceError where the model has no tensor parallel plan.
+    Raises ShapetraceError where the model has no tensor parallel plan, or is distributed already.
     """
+    already = next((key for key, each in model.named_parameters() if isinstance(each, DTensor)), None)
+    if already is not None:
+        raise ShapetraceError(f"{name} is distributed already: {already} is a DTensor", "run it without --parallel")
     sizes = scheme.over(dist.get_world_size())
     plan = plan_tensor_parallel(model, name, sizes[TENSOR], note) if TENSOR in sizes else {}
     mesh = init_device_mesh(device_type_of(model), tuple(sizes.values()), mesh_dim_names=tuple(sizes))

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from shapetrace.recorder.tensors import is_distributed, placing_of
+from shapetrace.recorder.tensors import placing_of
+from shapetrace.sharding import is_distributed
 from shapetrace.trace import Shape
 
 Placing = tuple[tuple[str, ...], Shape | None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from shapetrace.sharding import is_distributed, whole_of
 from shapetrace.trace import Shape, TensorStats
 
 _SAMPLES = 4
@@ -111,21 +111,6 @@ def placing_of(tensor: Tensor) -> tuple[tuple[str, ...], Shape | None]:
     distributed: Any = tensor
     # By the attribute: `to_local` would be one more operation of the forward's.
     return tuple(map(_write_placement, distributed.placements)), shape_of(distributed._local_tensor)
-
-
-def is_distributed(tensor: Tensor) -> bool:
-    """Whether it is a DTensor; before anyone has imported these, which takes long, there is none."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def whole_of(tensor: Tensor) -> Tensor:
-    """The tensor itself; of a DTensor the values of all ranks, which all of them have to ask for."""
-    if is_distributed(tensor):
-        distributed: Any = tensor
-        whole: Tensor = distributed.full_tensor()
-        return whole
-    return tensor
 
 
 def _write_placement(placement: Any) -> str:

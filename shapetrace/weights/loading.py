@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shapetrace.errors import WeightsError
 from shapetrace.gpt2 import Transformer
+from shapetrace.sharding import fill, is_distributed
 from shapetrace.weights.layouts import find_layout, to_transformer_lens
 
 _SHOWN = 6  # names
@@ -81,7 +82,10 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str, explai
         if isinstance(each, Tensor) and (key in ours or (isinstance(each, nn.Parameter) and id(each) not in given))
     }
     _check_fit(ours, wanted, own, origin, explain)
-    model.load_state_dict(ours, strict=False)
+    spread = {key for key in ours if key in own and is_distributed(own[key])}
+    for key in sorted(spread):  # the same order on every rank
+        fill(own[key], ours[key])
+    model.load_state_dict({key: each for key, each in ours.items() if key not in spread}, strict=False)
     return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from shapetrace.gpt2 import Config, Transformer
 from shapetrace.meta import on_meta
+from shapetrace.sharding import fill, is_distributed
 from shapetrace.weights.drawing import Drawing, draw
 
 # GPT-2's initial 0.02 at its width of 768, and wider for narrower models, so that activations are of order 1 to 10 at
@@ -41,7 +42,7 @@ def seeded_state(
 
 
 def _draw(named: Iterable[tuple[str, Tensor]], d_model: int | None, seed: int, advance: Callable[[int], None]) -> None:
-    drawings, elsewhere, gains = [], [], []
+    drawings, gains = [], []
     for name, tensor in named:
         if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
             continue
@@ -49,16 +50,18 @@ def _draw(named: Iterable[tuple[str, Tensor]], d_model: int | None, seed: int, a
         last = name.rpartition(".")[2]
         is_bias = tensor.ndim < 2 or last.startswith("b")
         std = _BIAS_STD if is_bias else weight_std
-        parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        if not parts.is_contiguous():  # filled beside, and then copied
-            elsewhere.append((parts, torch.empty(parts.shape, dtype=parts.dtype, device=parts.device)))
-        into = parts if parts.is_contiguous() else elsewhere[-1][1]
-        drawings.append(Drawing(into, f"{seed}/{name}", std / math.sqrt(2) if tensor.is_complex() else std))
+        in_place = tensor.is_contiguous() and not is_distributed(tensor)
+        whole = tensor if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        parts = torch.view_as_real(whole) if whole.is_complex() else whole
+        drawing = Drawing(parts, f"{seed}/{name}", std / math.sqrt(2) if whole.is_complex() else std)
+        if in_place:
+            drawings.append(drawing)
+        else:  # one after the other, so that no second model stands beside this one
+            draw([drawing], advance)
+            fill(tensor, whole)
         if tensor.ndim == 1 and last in _NORM_NAMES:
             gains.append(tensor)
     draw(drawings, advance)
-    for parts, drawn in elsewhere:
-        parts.copy_(drawn)
     for gain in gains:
         gain.add_(1)
 

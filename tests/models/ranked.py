@@ -2,7 +2,11 @@
 
 import os
 
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -47,3 +51,41 @@ def built():
     if RANK:
         raise ValueError("not on this one")
     return Shorter()
+
+
+class MLP(nn.Module):
+    def __init__(self, width=4, hidden=6):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        return self.down(self.up(self.norm(x)).relu())
+
+
+def columns():
+    """Spread by its user, who takes whole tensors from it."""
+    dist.init_process_group("gloo")
+    styles = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return parallelize_module(MLP(), init_device_mesh("cpu", (dist.get_world_size(),)), styles)
+
+
+def sharded():
+    dist.init_process_group("gloo")
+    model = MLP()
+    fully_shard(model)
+    return model
+
+
+def wider():
+    return MLP(hidden=6 + RANK)
+
+
+class Late(nn.Module):
+    """In which one rank waits for the others, and these do not come."""
+
+    def forward(self, x):
+        if RANK:
+            dist.barrier()
+        return x + 1

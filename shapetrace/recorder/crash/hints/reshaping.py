@@ -49,8 +49,7 @@ def _sizes(evidence: Evidence, term: Term) -> Iterator[str]:
 
 def _view(evidence: Evidence, term: Term, sizes: list[int]) -> Iterator[str]:
     entries, known = prod(shape(term)), [size for size in sizes if size != -1]
-    if evidence.says(r"stride|contiguous"):
-        assert term.tensor is not None
+    if evidence.says(r"stride|contiguous") and term.tensor is not None and not term.tensor.is_contiguous():
         yield (
             f"{told(term)} has stride {tuple(term.tensor.stride())}: not contiguous, as after transpose or permute; "
             "reshape copies it, and is right where its axes stand in the order that is meant"
