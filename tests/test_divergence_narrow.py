@@ -14,7 +14,7 @@ from shapetrace import forge
 from shapetrace.cli import main
 from shapetrace.divergence.widening import widened
 from shapetrace.errors import ShapetraceError
-from shapetrace.gpt2 import MLP, Attention, Config, Transformer, gelu_new
+from shapetrace.gpt2 import MLP, Attention, Config, Transformer, Unembed, gelu_new
 from shapetrace.reference import build_reference
 from shapetrace.weights.seeded import seeded_state
 
@@ -175,6 +175,31 @@ def test_the_lowest_number_in_hidden_scores_is_no_overflow():
     assert found.cause.detail == "In float32, on the same weights, it is right; in bfloat16 it is lost to rounding."
 
 
+class Lowest(Attention):
+    """Hides scores by the lowest number of their dtype."""
+
+    def apply_causal_mask(self, attn_scores):
+        hidden = torch.ones(attn_scores.shape[-2:]).triu(1).bool()
+        return attn_scores.masked_fill(hidden, torch.finfo(attn_scores.dtype).min)
+
+
+class Louder(Unembed):
+    def forward(self, normalized_resid_final):
+        logits = super().forward(normalized_resid_final) * 2
+        return logits
+
+
+@pytest.mark.parametrize(("dtype", "lowest"), [(torch.float16, "-65504"), (torch.bfloat16, "-3.38953e+38")])
+def test_what_hides_scores_is_told_as_it_ran(dtype, lowest):
+    model = build()
+    for block in model.blocks:
+        block.attn.__class__ = Lowest
+    model.unembed.__class__ = Louder
+    report = diff(model, dtype)
+    assert report.first_divergence.row.reference == "unembed.hook_out"
+    assert f"masked scores are {lowest} and not -inf" in " ".join(report.remarks)
+
+
 class OnlyBfloat(MLP):
     """GPT-2's, in code that is tied to a dtype."""
 
@@ -204,7 +229,7 @@ def test_a_mistake_below_the_rounding_is_not_decided_and_the_screen_says_so():
     assert (right.exit_code, "GELU" in right.stdout) == (1, True), right.output
     narrow = CliRunner().invoke(main, [*words, "--dtype", "bfloat16"])
     assert narrow.exit_code == 0, narrow.output
-    assert "\nprecision   bfloat16: 6.2e-02" in narrow.stdout
+    assert "\nprecision   bfloat16: a difference counts over 6.2e-02" in narrow.stdout
     verdict = " ".join(narrow.stdout.partition("Nothing differs")[2].split())
     assert verdict.startswith("by more than bfloat16's rounding: every module on its own within ")
     assert verdict.endswith(" does not show here: `--dtype float32` tells it.")

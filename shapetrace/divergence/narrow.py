@@ -102,7 +102,7 @@ def _explain_wide(
             return _undecided(narrow, f"It cannot be looked at in float32, where it raises {raised}")
         wide = replace(sides, theirs=exact, seen=seen, random=random)
         measured = measure_sides(wide, tolerance_of(torch.float32), say)
-        divergence, remarks = explain_sides(wide, measured, say)
+        divergence, remarks = explain_sides(wide, measured, say, narrow)
     if divergence is None and _has_logits(narrow):
         return None, remarks
     difference = measured.logits.difference

@@ -18,8 +18,12 @@ def remark_on_tensors(
     explainer: Explainer,
     verdict: Verdict | None,
     theirs: ReferenceRun,
+    ran: Mapping[str, Aligned],
 ) -> Iterator[str]:
-    """Differences that heal, with their cause where it is one; activations of the reference that yours never makes."""
+    """Differences that heal, with their cause where it is one; activations of the reference that yours never makes.
+
+    ran: in the precision that was asked for, where `aligned` is of a higher one.
+    """
     if not theirs.logits.isfinite().all():
         yield "the reference's own logits are not all finite"
     first = list(aligned).index(verdict.aligned.name) if verdict else len(aligned)
@@ -40,7 +44,7 @@ def remark_on_tensors(
     absent = [tensor for tensor in dict.fromkeys(each.definition.tensor for each in unseen) if tensor not in doubtful]
     if absent:
         yield f"not made by name in yours, and what comes of it is right: {', '.join(absent)}"
-    yield from _finite_masks(aligned)
+    yield from _finite_masks(ran)
     yield from _other_shape([*aligned.values()][-1])
 
 

@@ -92,8 +92,13 @@ def measure_sides(sides: Sides, tolerance: Tolerance, say: Say) -> Measured:
     return Measured(tolerance, definitions, places, aligned, values, why, modules, tuple(remarks))
 
 
-def explain_sides(sides: Sides, measured: Measured, say: Say) -> tuple[Divergence | None, tuple[str, ...]]:
-    """The first wrong tensor with its cause, and remarks on others."""
+def explain_sides(
+    sides: Sides, measured: Measured, say: Say, ran: Measured | None = None
+) -> tuple[Divergence | None, tuple[str, ...]]:
+    """The first wrong tensor with its cause, and remarks on others.
+
+    ran: in the precision that was asked for, where `measured` is of a higher one.
+    """
     say("looking for the cause")
     aligned, places, limit = measured.aligned, measured.places, measured.tolerance.end_to_end
     known = measured.values, sides.reference.config, limit, sides.fitting.without, measured.unloaded
@@ -102,7 +107,7 @@ def explain_sides(sides: Sides, measured: Measured, say: Say) -> tuple[Divergenc
     open_names = find_open(aligned, readers)
     verdict = find_first(aligned, open_names, readers, explainer)
     verdict = judge_randomness(sides.random, verdict, aligned, sides.seen, sides.model.training) or verdict
-    remarks = tuple(remark_on_tensors(aligned, open_names, explainer, verdict, sides.theirs))
+    remarks = tuple(remark_on_tensors(aligned, open_names, explainer, verdict, sides.theirs, (ran or measured).aligned))
     if verdict is None:
         return None, remarks
     alone = (row for row in measured.modules if row.mode == ISOLATED and row.difference.ok)

@@ -71,7 +71,7 @@ def write_verdict(report: Report) -> str:
 
 
 def _limits(report: Report) -> str:
-    """`6.2e-02`, `6.2e-02 to 1.1e-01`."""
+    """`6.2e-02`, `6.2e-02 to 1.1e-01`, by the tensor."""
     return " to ".join(dict.fromkeys(f"{each:.1e}" for each in report.tolerance))
 
 
@@ -121,7 +121,8 @@ def _head(report: Report) -> RenderableType:
     layout = f"; yours in {report.layout} layout" if report.layout not in ("", "TransformerLens") else ""
     grid.add_row(Text("weights", "note"), f"{report.weights}{same}{layout}")
     if report.dtype in _NARROW:
-        grid.add_row(Text("precision", "note"), f"{report.dtype}: {_limits(report)} of a tensor's scale is rounding")
+        limits = f"{report.dtype}: a difference counts over {_limits(report)} of the scale"
+        grid.add_row(Text("precision", "note"), limits)
     keys = report.keys
     counts = f"{count_of(keys.loaded, 'key')} loaded, {len(keys.missing)} missing, {len(keys.unexpected)} unexpected"
     grid.add_row(Text("state_dict", "note"), Text(counts, "bad" if keys.missing or keys.mismatched else "default"))
