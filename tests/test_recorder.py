@@ -433,6 +433,38 @@ def test_a_generator_is_not_used_up():
     assert steps_of(record(Toy(), ONES).calls[0]) == [("x", (2, 3)), "parts", ("out", (3,))]
 
 
+def test_what_is_sent_into_a_generator_is_bound_when_that_goes_on():
+    class Toy(nn.Module):
+        def rows(self, x):
+            first = x + 1  # a row
+            got = yield first  # sent
+            taken = yield from self.more(got)  # returned
+            yield taken
+
+        def more(self, x):
+            sent = yield x * 2  # sent further
+            return sent[:1]
+
+        def forward(self, x):
+            rows = self.rows(x)
+            a = next(rows)
+            b = rows.send(x[:, :2])
+            c = rows.send(a)
+            return b, c
+
+    steps = record(Toy(), ONES).calls[0].steps
+    assert [(each.name, each.shape, each.comment) for each in steps] == [
+        ("x", (2, 3), ""),
+        ("first", (2, 3), "a row"),
+        ("a", (2, 3), ""),
+        ("got", (2, 2), "sent"),
+        ("b", (2, 2), ""),
+        ("sent", (2, 3), "sent further"),
+        ("taken", (1, 3), "returned"),
+        ("c", (1, 3), ""),
+    ]
+
+
 def test_dtypes_shapes_and_devices_of_all_kinds():
     def forward(self, x):
         empty = x[:0]

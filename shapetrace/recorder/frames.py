@@ -7,6 +7,7 @@ with a higher version. An assignment that binds the very object its target alrea
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
@@ -57,7 +58,7 @@ class Function(NamedTuple):
     statements: dict[int, Statement]  # by line
     arguments: dict[str, Statement]  # by name, what the signature says of each
     is_lambda: bool
-    resumes: bool  # a generator or a coroutine, which is entered again where it was left
+    yields: tuple[int, ...]  # where a generator or a coroutine is left and entered again; of any other nowhere
 
 
 def describe_function(code: CodeType, source: Source) -> Function:
@@ -71,8 +72,12 @@ def describe_function(code: CodeType, source: Source) -> Function:
         source.statements,
         {name: described.get(name, NO_STATEMENT) for name in arguments},
         code.co_name == "<lambda>",
-        bool(code.co_flags & _RESUMES),
+        _yields_of(code) if code.co_flags & _RESUMES else (),
     )
+
+
+def _yields_of(code: CodeType) -> tuple[int, ...]:
+    return tuple(each.offset for each in dis.get_instructions(code) if each.opname == "YIELD_VALUE")
 
 
 class WatchedFrame:
@@ -102,10 +107,13 @@ class WatchedFrame:
         self._statement = NO_STATEMENT  # and the statement it belongs to
         self._first, self._last = 1, 0  # its lines, where they are several
         self._interrupted = False  # whether that raised
-        self._begun = function.resumes  # whether anything ran at all
+        self._begun = False  # whether anything ran at all
         self._seen: dict[str, Identity] = {}  # the tensors in the local names, before it
         self._inside: dict[str, dict[str, Identity]] = {}  # in each object, when a statement last spoke of it
         self._places = _NOTHING  # and in the other places that it binds or changes
+        if function.yields and frame.f_lasti >= function.yields[0]:  # it goes on in the midst of a statement
+            self._begun = True
+            self._go_to(frame.f_lineno)
         try:
             self._look_at_arguments(frame.f_locals)
             if spectator is not None:
@@ -130,6 +138,8 @@ class WatchedFrame:
 
     def _follow(self, frame: FrameType, event: str, arg: Any, line: int) -> None:
         """The statement that was running is over, and perhaps the next begins."""
+        if event == "return" and frame.f_lasti in self._function.yields:
+            self._interrupted = True  # what is to be bound is not there before it goes on
         here, raised = frame.f_locals, self._interrupted
         if self._begun:
             self._look(here)
@@ -140,9 +150,13 @@ class WatchedFrame:
         if event == "return":
             self._stack.note_return(frame.f_code, statement)
             return
+        self._go_to(line)
+        self._places = self._identities_of_places(here) if statement.has_places else _NOTHING
+
+    def _go_to(self, line: int) -> None:
+        statement = self._statements.get(line, NO_STATEMENT)
         self._line, self._statement = line, statement
         self._first, self._last = (statement.first, statement.last) if statement.is_long else (1, 0)
-        self._places = self._identities_of_places(here) if statement.has_places else _NOTHING
 
     def _let_watch(
         self, spectator: Spectator, frame: FrameType, event: str, arg: Any, raised: bool, statement: Statement
