@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -181,8 +181,19 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         raise ShapetraceError(f"cannot write `{path}`: {error.strerror}", "give another path") from None
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise ShapetraceError where `write_text` could not write."""
-    folder = Path(os.path.realpath(path)).parent
-    if not os.fspath(path) or Path(path).is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise ShapetraceError(f"cannot write `{path}`: no such folder, or not writable", "give another path")
+def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str] = ()) -> None:
+    """Raise ShapetraceError where `write_text` could not write one of them, or would write over another, or an input.
+
+    None is no output; an input may be something else than a file.
+    """
+    taken = {os.path.realpath(each): "it is read here" for each in inputs if os.path.isfile(each)}
+    for path in outputs:
+        if path is None:
+            continue
+        real = Path(os.path.realpath(path))
+        if not path or real.is_dir() or not (real.parent.is_dir() and os.access(real.parent, os.W_OK)):
+            raise ShapetraceError(f"cannot write `{path}`: no such folder, or not writable", "give another path")
+        if str(real) in taken:
+            raise ShapetraceError(f"cannot write `{path}`: {taken[str(real)]}", "give each file a name of its own")
+        if real.is_file() or not real.exists():  # a pipe takes several
+            taken[str(real)] = "another output goes there"

@@ -246,16 +246,41 @@ def test_no_colour_where_it_is_not_wanted():
     assert "\x1b[3" not in ran.stdout
 
 
-def test_a_full_disk():
+@pytest.mark.parametrize("word", ["params", "--help"])
+def test_a_full_disk(word):
     with open("/dev/full", "w") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "shapetrace", "params"],
+            [sys.executable, "-m", "shapetrace", word],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ,
         )
     assert (ran.returncode, ran.stderr) == (2, "error: cannot print: No space left on device\n")
+
+
+def test_interrupted(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def forward(self, x):\n        raise KeyboardInterrupt\n"
+    )
+    ran = in_a_process("run", "--model", f"{tmp_path / 'net.py'}:Net", "--input", "x=float32[2]")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "Aborted!\n")
+
+
+def test_nothing_is_written_over_what_is_read_or_written_too(tmp_path):
+    trace, model = tmp_path / "a.yaml", tmp_path / "net.py"
+    run("run", "x", "--meta", *SET, "--save", trace)
+    model.write_text("from torch import nn\n\n\nNet = nn.Identity\n")
+    before = trace.read_bytes(), model.read_bytes()
+    (tmp_path / "b.yaml").symlink_to(trace)
+    given = "\n\nhint: give each file a name of its own\n"
+    for words, path, why in (
+        (["show", trace, "--html", tmp_path / "b.yaml"], tmp_path / "b.yaml", "it is read here"),
+        (["run", "--model", f"{model}:Net", "--input", "x=int64[2]", "--save", model], model, "it is read here"),
+        (["run", "x", "--meta", *SET, "--save", trace, "--svg", trace], trace, "another output goes there"),
+    ):
+        assert run(*words, code=2).stderr == f"error: cannot write `{path}`: {why}{given}"
+    assert (trace.read_bytes(), model.read_bytes()) == before
 
 
 def test_a_trace_that_would_steer_the_terminal(tmp_path):

@@ -200,3 +200,12 @@ def test_a_reference_that_cannot_be(reference, message, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent.parent)
     result = run_forge("--reference", reference, code=2)
     assert (result.stdout, result.stderr.startswith(message)) == ("", True), result.stderr
+
+
+def test_a_model_that_takes_more_than_tokens_is_none_for_a_diff():
+    result = CliRunner().invoke(main, ["diff", "--model", "torch.nn:Linear(3,4)"])
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: torch.nn:Linear(3,4) needs `input`: forward(input: torch.Tensor)\n\n"
+        "hint: give a model that takes token ids alone\n"
+    )

@@ -95,9 +95,9 @@ def test_configure_a_forge():
     [
         ("n_layer=2", "a config has no field `n_layer`\n\nhint: did you mean `n_layers`"),
         ("n_layers", "`n_layers` sets nothing\n\nhint: write FIELD=VALUE, such as n_layers=2"),
-        ("n_layers=two", "`n_layers` is a whole number from 1 to 10,000,000, not `two`"),
-        ("n_layers=0", "`n_layers` is a whole number from 1 to 10,000,000, not `0`"),
-        ("n_layers=2.5", "`n_layers` is a whole number from 1 to 10,000,000, not `2.5`"),
+        ("n_layers=two", "`n_layers` is a whole number from 1 to 10,000, not `two`"),
+        ("n_layers=0", "`n_layers` is a whole number from 1 to 10,000, not `0`"),
+        ("n_layers=2.5", "`n_layers` is a whole number from 1 to 10,000, not `2.5`"),
         ("layer_norm_eps=nan", "`layer_norm_eps` is a number from 0 up, not `nan`"),
         ("debug=1", "`debug` is true or false, not `1`"),
     ],

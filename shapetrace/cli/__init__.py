@@ -16,6 +16,7 @@ from shapetrace.errors import ShapetraceError
 COMMANDS = ("run", "annotate", "check", "params", "tokens", "attention", "generate", "diff", "compare", "show")
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, as one of several processes
+_INTERRUPTED = 130  # as a shell says of what Ctrl-C has ended; 1 is what differs, or has raised
 _OF_RANKS = ("run", "diff")  # which see to them
 
 
@@ -53,6 +54,9 @@ class _Commands(click.Group):
 
                 leave_to_first()
             raise
+        except KeyboardInterrupt:
+            click.echo("Aborted!", err=True)
+            ctx.exit(_INTERRUPTED)
         except ShapetraceError as error:
             raise _BadInput(str(error)) from None
         except BrokenPipeError:
@@ -80,5 +84,8 @@ def launch(prog_name: str | None = None) -> None:
     gc.set_threshold(100_000, 20, 20)
     try:
         main(prog_name=prog_name)
+    except OSError as error:  # of what is printed before any command
+        click.echo(f"error: cannot print: {error.strerror or error}", err=True)
+        sys.exit(2)
     finally:
         gc.freeze()

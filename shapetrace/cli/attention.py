@@ -13,6 +13,7 @@ from shapetrace.cli.options import (
     html_option,
     ids_option,
     input_option,
+    inputs_of,
     json_option,
     model_option,
     seed_option,
@@ -93,12 +94,10 @@ def attention(
     from shapetrace.render.failure import render_failure
     from shapetrace.render.page import render_pattern_page
     from shapetrace.running import place, prepare
-    from shapetrace.store import check_writable, write_text
+    from shapetrace.store import check_outputs, write_text
     from shapetrace.target import find_source
 
-    for path in (svg, html):
-        if path is not None:
-            check_writable(path)
+    check_outputs((svg, html), inputs_of(model, weights))
     if layer is not None and module is not None:
         raise click.UsageError("--layer and --module are two ways to name one layer: one of them")
     with running_user_code():

@@ -13,6 +13,7 @@ from shapetrace.cli.options import (
     expand_option,
     html_option,
     ids_option,
+    inputs_of,
     json_option,
     model_option,
     parallel_option,
@@ -126,7 +127,7 @@ def diff(
     from shapetrace.report import narrow, to_plain
     from shapetrace.running import prepare
     from shapetrace.selection import find_path
-    from shapetrace.store import check_writable, write_text
+    from shapetrace.store import check_outputs, write_text
     from shapetrace.target import find_reference, find_source
     from shapetrace.target.built_in import BuiltIn
     from shapetrace.target.placement import place
@@ -134,15 +135,13 @@ def diff(
     from shapetrace.text_diff import Wanted, diff_target, diff_text, pattern_of
 
     with as_one_of_ranks(parallel) as ranks:
-        for path in (svg, html):
-            if path is not None:
-                check_writable(path)
+        check_outputs((svg, html), inputs_of(model, reference, weights, weights_map or ""))
         with running_user_code():
             source = find_source(model, settings)
             target = source.outline(seed)
             other = find_reference(reference, source) if reference != LENS else None
             other_outline = other.outline(seed) if other else None
-            given = prepare(target, Asked(text, ids, bos=not no_bos, tokenizer=tokenizer), seed, note=note).given
+            given = prepare(target, Asked(text, ids, None, not no_bos, tokenizer), seed, note=note).given
         if given is None:
             raise ShapetraceError(f"{model} takes no token ids, and a diff compares language models", "give a GPT-2")
         if head is not None and module is None:

@@ -148,3 +148,8 @@ def depth_option(default: int | None) -> Callable[[Callable[..., Any]], Callable
         show_default=default is not None,
         help="Open this many levels of modules.",
     )
+
+
+def inputs_of(*words: str) -> list[str]:
+    """The files that the words of `--model`, `--weights` and their like may name: `net.py` in `net.py:Net(2)`."""
+    return [name for word in words for name in (word, f"{word.partition('.py')[0]}.py")]

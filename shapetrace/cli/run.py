@@ -15,6 +15,7 @@ from shapetrace.cli.options import (
     html_option,
     ids_option,
     input_option,
+    inputs_of,
     json_option,
     model_option,
     module_option,
@@ -104,7 +105,7 @@ def run(
     from shapetrace.recorder.paths import name_modules
     from shapetrace.running import place, prepare, trace_target
     from shapetrace.selection import match_paths, select_modules
-    from shapetrace.store import check_writable
+    from shapetrace.store import check_outputs
     from shapetrace.store import save as save_trace
     from shapetrace.target import find_source
 
@@ -113,9 +114,7 @@ def run(
     if meta and device is not None:
         raise click.UsageError("--meta and --device are two places to run: one of them")
     with as_one_of_ranks(parallel) as ranks:
-        for path in (save, svg, html):
-            if path is not None:
-                check_writable(path)  # before any work that would be lost
+        check_outputs((save, svg, html), inputs_of(model, weights))  # before any work that would be lost
         with running_user_code():
             source = find_source(model, settings)
             target = source.outline(seed, meta)

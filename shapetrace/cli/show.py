@@ -42,8 +42,9 @@ def show(
     shapetrace show attention.yaml
     """
     from shapetrace.selection import select_modules
-    from shapetrace.store import load
+    from shapetrace.store import check_outputs, load
 
+    check_outputs((svg, html), (file,))
     trace = load(file)
     trace = select_modules(trace, module) if module is not None else trace
     show_trace(trace, depth, expand, svg, html, as_json)

@@ -28,7 +28,7 @@ class Asked:
 
     text: str | None = None
     ids: str | None = None
-    described: tuple[str, ...] = ()
+    described: tuple[str, ...] | None = ()  # None: by a command that takes tokens alone
     bos: bool = True
     tokenizer: Tokenizer | None = None  # None: GPT-2's
 
@@ -86,7 +86,7 @@ def gather_inputs(
     """
     face = Interface.of(name, model, vocabulary, context)
     generator = torch.Generator().manual_seed(seed)
-    values = [(split_name(each)[0], make_value(each, vocabulary, generator, device)) for each in asked.described]
+    values = [(split_name(each)[0], make_value(each, vocabulary, generator, device)) for each in asked.described or ()]
     twice = [name for name, count in Counter(name for name, _ in values if name).items() if count > 1]
     if twice:
         raise ShapetraceError(f"`{twice[0]}` is given twice by `--input`", "leave one of them out")
@@ -99,7 +99,8 @@ def gather_inputs(
     if slot is None and asked.text is not None:
         raise ShapetraceError(
             f"{name} takes no token ids, as far as its config and its layers tell, so it cannot be given a text",
-            f"give `--ids 1,2,3` if it does, or say what it takes: --input {face.call_for(bound)}",
+            "give `--ids 1,2,3` if it does"
+            + ("" if asked.described is None else f", or say what it takes: --input {face.call_for(bound)}"),
         )
     if slot is not None and slot in bound.arguments and (asked.text is not None or asked.ids is not None):
         raise ShapetraceError(f"`{slot}` is given twice, as tokens and by `--input`", "leave one of them out")
@@ -120,7 +121,9 @@ def gather_inputs(
     if missing:
         raise ShapetraceError(
             f"{name} needs {', '.join(f'`{each}`' for each in missing)}: {face.written()}",
-            f"describe it, such as --input {face.call_for(bound)}",
+            "give a model that takes token ids alone"
+            if asked.described is None
+            else f"describe it, such as --input {face.call_for(bound)}",
         )
     return Inputs(args, kwargs, given, asked.tokenizer, place)
 

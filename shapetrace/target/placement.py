@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from itertools import chain
 
@@ -23,7 +24,8 @@ def find_device(name: str) -> torch.device:
     """`cpu`, `cuda`, `cuda:1`, `mps` and so on; raises ShapetraceError where this machine has no such device."""
     here = f"this machine has {', '.join(_devices_here())}"
     try:
-        device = torch.device(name)
+        with warnings.catch_warnings(action="ignore"):  # of names that torch knew once
+            device = torch.device(name)
     except RuntimeError:
         raise ShapetraceError(f"`{name}` is no device of torch's", here) from None
     if device.type == "meta":

@@ -49,6 +49,7 @@ PRESETS = {
 
 
 _LARGEST = 10_000_000  # no size of any model comes near
+_MOST_LAYERS = 10_000  # nor to this; each is a dozen modules to build
 
 
 def find_preset(name: str) -> Preset:
@@ -114,12 +115,13 @@ def _read_value(name: str, kind: Any, text: str) -> int | float | bool | str:
             raise ShapetraceError(f"`{name}` is one of {', '.join(words)}, not `{text}`", suggest(text, words))
         return text
     kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # None is for what was not set
-    expected = {int: f"a whole number from 1 to {_LARGEST:,}", float: "a number from 0 up", bool: "true or false"}[kind]
+    largest = _MOST_LAYERS if name == "n_layers" else _LARGEST
+    expected = {int: f"a whole number from 1 to {largest:,}", float: "a number from 0 up", bool: "true or false"}[kind]
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
         value = None
-    limits = {int: (1, _LARGEST), float: (0.0, 1e300), bool: (False, True)}[kind]
+    limits = {int: (1, largest), float: (0.0, 1e300), bool: (False, True)}[kind]
     if value is None or not limits[0] <= value <= limits[1]:
         raise ShapetraceError(f"`{name}` is {expected}, not `{text}`", f"for example `--set {name}={_EXAMPLES[kind]}`")
     return value
