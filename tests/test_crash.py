@@ -830,3 +830,14 @@ def test_an_exception_that_was_wrapped_by_the_model():
         "ValueError: no such width\n  from RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 16x4)"
     )
     assert (trace.error.module, [each.text for each in trace.error.operands]) == ("mlp", ["normal", "self.W_in"])
+
+
+def test_a_forward_that_calls_itself_without_an_end():
+    class Endless(nn.Module):
+        def forward(self, x):
+            y = x[:1]
+            return self.forward(y)
+
+    with pytest.raises(RecursionError), recording(model := Endless()) as trace:
+        model(torch.ones(2))
+    assert trace.error.statement in ("return self.forward(y)", "y = x[:1]")

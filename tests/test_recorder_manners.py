@@ -20,9 +20,10 @@ import pytest
 import torch
 from torch import nn
 
-from shapetrace import record, recording
+from shapetrace import load, record, recording, save
 from shapetrace.recorder import attributes
 from shapetrace.recorder.leaves import walk_leaves
+from shapetrace.store import dump
 from shapetrace.trace import ModuleCall, walk_calls
 
 
@@ -467,3 +468,25 @@ def test_coverage_still_sees_every_line(tmp_path):
     measured = json.loads((tmp_path / "coverage.json").read_text())["files"]["program.py"]
     # Line 14, `y = y + 1`, never runs.
     assert measured["missing_lines"] == [14]
+
+
+class Nested(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_model_as_deep_as_python_runs_it_is_traced_and_saved(tmp_path):
+    limit = sys.getrecursionlimit()
+    model = nn.Identity()
+    with pytest.raises(RecursionError):
+        for _ in range(limit):
+            model(torch.ones(2))
+            deepest, model = model, Nested(model)
+    trace = record(deepest, torch.ones(2))
+    save(trace, tmp_path / "deep.yaml")
+    assert dump(load(tmp_path / "deep.yaml")) == dump(trace)
+    assert sys.getrecursionlimit() == limit

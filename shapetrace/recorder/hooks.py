@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -12,6 +13,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from shapetrace.errors import ShapetraceError
+from shapetrace.headroom import headroom
 from shapetrace.recorder.calls import Call, CallStack, Observer
 from shapetrace.recorder.crash.shadow import Outputs
 from shapetrace.recorder.eager import running_eagerly
@@ -69,7 +71,8 @@ def recording(
     failure = None
     recorder.start()
     try:
-        with running_eagerly():
+        # A hook is one more call within each module's, and a model may stand at the limit.
+        with running_eagerly(), headroom(sys.getrecursionlimit() // 2):
             yield trace
     except BaseException as raised:
         from shapetrace.recorder.crash.failure import summarise  # imported where something fails

@@ -50,6 +50,12 @@ def find_site(error: BaseException, is_watched: Callable[[str], bool]) -> Site |
     """The innermost statement of user code that was running below a module's call; None where there is none."""
     inside = itertools.dropwhile(lambda each: not _is_module_call(each.tb_frame), _walk(error.__traceback__))
     own = [each for each in inside if is_watched(each.tb_frame.f_code.co_filename)]
+    if (
+        isinstance(error, RecursionError)
+        and len(own) > 1
+        and own[-1].tb_lineno == own[-1].tb_frame.f_code.co_firstlineno
+    ):
+        own.pop()  # a function that was not let in: what called it is the statement
     return _describe(own[-1]) if own else None
 
 
