@@ -5,15 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+
+_LOCK = Lock()
+_limit = 0  # what it was raised to last
 
 
 @contextmanager
 def headroom(frames: int) -> Iterator[None]:
     """Inside, Python lets that many more calls stand within each other before it raises RecursionError."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(before + frames)
+    _raise_by(frames)
     try:
         yield
     finally:
-        if sys.getrecursionlimit() == before + frames:  # else somebody has set it meanwhile
-            sys.setrecursionlimit(before)
+        _raise_by(-frames)
+
+
+def _raise_by(frames: int) -> None:
+    global _limit
+    with _LOCK:
+        now = sys.getrecursionlimit()
+        if frames > 0 or now == _limit:  # else somebody has set it meanwhile
+            _limit = now + frames
+            sys.setrecursionlimit(_limit)

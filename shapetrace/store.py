@@ -6,7 +6,7 @@ import gc
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,13 @@ def dump(trace: Trace) -> str:
     """The trace as YAML text: no aliases, no folded lines, nothing that differs between two runs."""
     import yaml
 
-    plain = to_plain(trace, Row)
-    text = _dump(plain, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
-    # The one written in C is several times as fast, and takes a character beyond U+FFFF, such as an emoji, for none.
-    return _dump(plain, yaml.SafeDumper) if "\\U" in text else text
+    try:
+        plain = to_plain(trace, Row)
+        text = _dump(plain, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+        # The one written in C is several times as fast, and takes a character beyond U+FFFF, an emoji, for none.
+        return _dump(plain, yaml.SafeDumper) if "\\U" in text else text
+    except RecursionError:
+        raise ShapetraceError("the trace's modules are nested too deep to be written", "record a part of it") from None
 
 
 class Row(dict[str, Any]):
@@ -183,7 +186,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             os.replace(beside, target)
     except OSError as error:
         if beside is not target:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):  # that of a name which is too long, too
+                beside.unlink()
         raise ShapetraceError(f"cannot write `{path}`: {error.strerror}", "give another path") from None
 
 
@@ -196,10 +200,13 @@ def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str] = ()) -> 
     for path in outputs:
         if path is None:
             continue
-        real = Path(os.path.realpath(path))
-        if not path or real.is_dir() or not (real.parent.is_dir() and os.access(real.parent, os.W_OK)):
+        real = os.path.realpath(path)
+        is_special = os.path.exists(real) and not os.path.isfile(real)  # a pipe, a terminal: written to as it is
+        folder = os.path.dirname(real)
+        may_write = os.access(real, os.W_OK) if is_special else os.path.isdir(folder) and os.access(folder, os.W_OK)
+        if not path or os.path.isdir(real) or not may_write:
             raise ShapetraceError(f"cannot write `{path}`: no such folder, or not writable", "give another path")
-        if str(real) in taken:
-            raise ShapetraceError(f"cannot write `{path}`: {taken[str(real)]}", "give each file a name of its own")
-        if real.is_file() or not real.exists():  # a pipe takes several
-            taken[str(real)] = "another output goes there"
+        if real in taken:
+            raise ShapetraceError(f"cannot write `{path}`: {taken[real]}", "give each file a name of its own")
+        if not is_special:
+            taken[real] = "another output goes there"

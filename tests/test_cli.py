@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -267,20 +268,43 @@ def test_interrupted(tmp_path):
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "Aborted!\n")
 
 
-def test_nothing_is_written_over_what_is_read_or_written_too(tmp_path):
-    trace, model = tmp_path / "a.yaml", tmp_path / "net.py"
-    run("run", "x", "--meta", *SET, "--save", trace)
-    model.write_text("from torch import nn\n\n\nNet = nn.Identity\n")
-    before = trace.read_bytes(), model.read_bytes()
-    (tmp_path / "b.yaml").symlink_to(trace)
-    given = "\n\nhint: give each file a name of its own\n"
+def test_nothing_is_written_over_what_is_read_or_written_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("run", "x", "--meta", *SET, "--save", "a.yaml")
+    for path in ("net.py", "my.pyproj/net.py", "net_of_mine.py"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text("from torch import nn\n\n\nNet = nn.Identity\n")
+    Path("b.yaml").symlink_to("a.yaml")
+    save_file({"x": torch.ones(2)}, "in.safetensors")
+    Path("weights").mkdir()
+    save_file({}, "weights/model.safetensors")
+    before = {path: path.read_bytes() for path in sorted(Path().rglob("*.*")) if path.is_file()}
+    net = ["--model", "net.py:Net"]
+    given = ["--input", "x=int64[2]", "--save"]
     for words, path, why in (
-        (["show", trace, "--html", tmp_path / "b.yaml"], tmp_path / "b.yaml", "it is read here"),
-        (["run", "--model", f"{model}:Net", "--input", "x=int64[2]", "--save", model], model, "it is read here"),
-        (["run", "x", "--meta", *SET, "--save", trace, "--svg", trace], trace, "another output goes there"),
+        (["show", "a.yaml", "--html"], "b.yaml", "it is read here"),
+        (["run", *net, *given], "net.py", "it is read here"),
+        (["run", "--model", "net.py:Net()", *given], "net.py", "it is read here"),
+        (["run", "--model", "my.pyproj/net.py:Net", *given], "my.pyproj/net.py", "it is read here"),
+        (["run", "--model", "net_of_mine:Net", *given], "net_of_mine.py", "it is read here"),
+        (
+            ["run", *net, "--weights", "weights", *given],
+            "weights/model.safetensors",
+            "it is read here",
+        ),
+        (
+            ["run", *net, "--input", "x=in.safetensors:x", "--svg"],
+            "in.safetensors",
+            "it is read here",
+        ),
+        (["run", "x", "--meta", *SET, "--save", "c.yaml", "--svg"], "c.yaml", "another output goes there"),
     ):
-        assert run(*words, code=2).stderr == f"error: cannot write `{path}`: {why}{given}"
-    assert (trace.read_bytes(), model.read_bytes()) == before
+        told = run(*words, path, code=2).stderr
+        assert told == f"error: cannot write `{path}`: {why}\n\nhint: give each file a name of its own\n"
+    long = "x" * 300
+    assert run("show", "a.yaml", "--html", long, code=2).stderr.startswith(f"error: cannot write `{long}`: ")
+    run("show", "a.yaml", "--html", "/dev/null", "--svg", "/dev/null")
+    assert before == {path: path.read_bytes() for path in sorted(Path().rglob("*.*")) if path.is_file()}
 
 
 def test_a_trace_that_would_steer_the_terminal(tmp_path):

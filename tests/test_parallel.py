@@ -146,6 +146,9 @@ def test_what_fails_on_one_rank_alone_hangs_none():
     assert ran.returncode == 1
     assert "error: rank 1: `built` in " in ran.stderr
     assert "ValueError: not on this one" in ran.stderr
+    assert "waits for" not in ran.stderr
+    ran = shapetrace("run", "--model", MODELS / "ranked.py:built", "--input", "x=float32[3,4]", "--parallel", "fsdp")
+    assert (ran.returncode, ran.stderr.count("error: rank 1: `built` in "), ran.stderr.count("hint: ")) == (1, 1, 1)
 
 
 def test_heads_that_do_not_divide():
@@ -242,14 +245,22 @@ def test_who_waits_for_whom_is_told():
         for line in process.stderr:
             if line.startswith("note: "):
                 break
-        assert line == "note: rank 0 is done, and waits for rank 1: 5 minutes at most\n"
+        assert line == "note: rank 0 waits for rank 1, for 5 minutes at most\n"
     finally:
         process.terminate()
         process.communicate(timeout=60)
 
 
 def test_commands_that_know_of_no_ranks_speak_with_one_voice(tmp_path):
-    assert shapetrace("params", "--nonsense").stderr.count("Error: No such option") == 1
+    late = (
+        "import os, time, runpy, sys; time.sleep(4 if os.environ['RANK'] == '0' else 0); sys.argv[0] = 'shapetrace'; "
+    )
+    (tmp_path / "late.py").write_text(f"{late}runpy.run_module('shapetrace', run_name='__main__')\n")
+    for words, error in (
+        (["run", "--nonsense"], "Error: No such option"),
+        (["run", "--device", "none"], "error: `none` is no device"),
+    ):
+        assert torchrun(tmp_path / "late.py", *words).stderr.count(error) == 1
     (tmp_path / "net.py").write_text((MODELS / "ranked.py").read_text())
     ran = shapetrace("annotate", "--write", "--model", f"{tmp_path / 'net.py'}:MLP", "--input", "x=float32[3,4]")
     assert ran.stdout == "net.py: 2 comments written\n"

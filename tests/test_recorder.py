@@ -465,6 +465,32 @@ def test_what_is_sent_into_a_generator_is_bound_when_that_goes_on():
     ]
 
 
+def test_what_a_generator_binds_or_changes_by_what_is_sent():
+    class Toy(nn.Module):
+        def rows(self, x):
+            total = x + 1
+            for _ in range(2):
+                total += yield total  # added
+                row = yield total[:1]  # a row
+            yield row
+
+        def forward(self, x):
+            rows = self.rows(x)
+            for value in (None, x, x[0], x, x[1]):
+                rows.send(value)
+            return None
+
+    steps = record(Toy(), ONES).calls[0].steps
+    assert [(each.name, each.shape, each.comment, each.in_place) for each in steps if each.name != "value"] == [
+        ("x", (2, 3), "", False),
+        ("total", (2, 3), "", False),
+        ("total", (2, 3), "added", True),
+        ("row", (3,), "a row", False),
+        ("total", (2, 3), "added", True),
+        ("row", (3,), "a row", False),
+    ]
+
+
 def test_dtypes_shapes_and_devices_of_all_kinds():
     def forward(self, x):
         empty = x[:0]

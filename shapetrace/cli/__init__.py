@@ -15,7 +15,7 @@ from shapetrace.errors import ShapetraceError
 # Each in a file of its name, in the order in which one needs them.
 COMMANDS = ("run", "annotate", "check", "params", "tokens", "attention", "generate", "diff", "compare", "show")
 
-_LAUNCHED = "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, as one of several processes
+LAUNCHED = "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, as one of several processes
 _INTERRUPTED = 130  # as a shell says of what Ctrl-C has ended; 1 is what differs, or has raised
 _OF_RANKS = ("run", "diff")  # which see to them
 
@@ -39,7 +39,7 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"shapetrace.cli.{name}"), name)
-        if _LAUNCHED and name not in _OF_RANKS:
+        if LAUNCHED and name not in _OF_RANKS:
             from shapetrace.cli.ranks import with_one_voice
 
             return with_one_voice(command)
@@ -49,15 +49,13 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError:
-            if _LAUNCHED:
-                from shapetrace.cli.ranks import leave_to_first
-
-                leave_to_first()
+            _leave_to_first()
             raise
         except KeyboardInterrupt:
             click.echo("Aborted!", err=True)
             ctx.exit(_INTERRUPTED)
         except ShapetraceError as error:
+            _leave_to_first()
             raise _BadInput(str(error)) from None
         except BrokenPipeError:
             # The reader, such as `head`, has seen enough. Python would complain once more when it flushes on exit.
@@ -65,6 +63,13 @@ class _Commands(click.Group):
             ctx.exit(0)
         except OSError as error:  # of printing: what reads and writes files tells its own
             raise _BadInput(f"cannot print: {error.strerror or error}") from None
+
+
+def _leave_to_first() -> None:
+    if LAUNCHED:
+        from shapetrace.cli.ranks import leave_to_first
+
+        leave_to_first()
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -85,7 +85,7 @@ def attention(
     """
     import json
 
-    from shapetrace.cli.console import note, progress, running_user_code, show_result, write_picture
+    from shapetrace.cli.console import note, progress, running_user_code, show_result, write_output, write_picture
     from shapetrace.inputs import Asked
     from shapetrace.pattern_search import find_patterns
     from shapetrace.patterns import to_plain
@@ -94,10 +94,10 @@ def attention(
     from shapetrace.render.failure import render_failure
     from shapetrace.render.page import render_pattern_page
     from shapetrace.running import place, prepare
-    from shapetrace.store import check_outputs, write_text
+    from shapetrace.store import check_outputs
     from shapetrace.target import find_source
 
-    check_outputs((svg, html), inputs_of(model, weights))
+    check_outputs((svg, html), inputs_of(model, weights, *described))
     if layer is not None and module is not None:
         raise click.UsageError("--layer and --module are two ways to name one layer: one of them")
     with running_user_code():
@@ -116,7 +116,7 @@ def attention(
     tokens = inputs.given.tokens if inputs.given else ()
     labels = tokens if len(tokens) == size else tuple(map(str, range(size)))
     if html is not None:
-        write_text(html, render_pattern_page(target.name, target.weights, pattern, labels))
+        write_output(html, render_pattern_page(target.name, target.weights, pattern, labels))
     screen = render_pattern(target.name, target.weights, pattern, labels)
     if svg is not None:
         write_picture(screen, svg)

@@ -70,6 +70,7 @@ def check(
     shapetrace check --format github
     """
     from shapetrace.cli.console import note, running_user_code
+    from shapetrace.cli.ranks import is_first_rank
     from shapetrace.inputs import Asked
     from shapetrace.shape_comments.findings import merge
     from shapetrace.shape_comments.fixing import fix as fix_files
@@ -83,7 +84,8 @@ def check(
         result = merge([_check(each) for each in listed or [Listed(model or "gpt2-small", asked, settings, seed)]])
     files = fix_files(result.false) if fix else []
     _show(result, "json" if as_json else style)
-    write(files)
+    if is_first_rank():
+        write(files)
     if fix and style == "text" and not as_json:
         for file in files:
             click.echo(file.patch, nl=False)

@@ -39,11 +39,18 @@ def write_picture(result: RenderableType, path: str) -> None:
     """Write what `show_result` would print as an SVG file."""
     import io
 
-    from shapetrace.store import write_text
-
     console = _console(record=io.StringIO())
     console.print(result)
-    write_text(path, console.export_svg(title="shapetrace"))
+    write_output(path, console.export_svg(title="shapetrace"))
+
+
+def write_output(path: str, text: str) -> None:
+    """Write the file, once where several processes run the command."""
+    from shapetrace.cli.ranks import is_first_rank
+    from shapetrace.store import write_text
+
+    if is_first_rank():
+        write_text(path, text)
 
 
 def _without_end_spaces(line: list[Segment]) -> list[Segment]:

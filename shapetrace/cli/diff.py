@@ -115,7 +115,15 @@ def diff(
     """
     import json
 
-    from shapetrace.cli.console import note, progress, running_user_code, show_result, steps, write_picture
+    from shapetrace.cli.console import (
+        note,
+        progress,
+        running_user_code,
+        show_result,
+        steps,
+        write_output,
+        write_picture,
+    )
     from shapetrace.cli.ranks import as_one_of_ranks
     from shapetrace.errors import ShapetraceError
     from shapetrace.inputs import Asked
@@ -127,7 +135,7 @@ def diff(
     from shapetrace.report import narrow, to_plain
     from shapetrace.running import prepare
     from shapetrace.selection import find_path
-    from shapetrace.store import check_outputs, write_text
+    from shapetrace.store import check_outputs
     from shapetrace.target import find_reference, find_source
     from shapetrace.target.built_in import BuiltIn
     from shapetrace.target.placement import place
@@ -175,8 +183,8 @@ def diff(
         disagreements = ranks.compare(lines_of_report(result.report), note)
         ranks.warn_if_whole(note)
         report = narrow(result.report, module) if module is not None else result.report
-        if html is not None and ranks.is_first:
-            write_text(html, render_report_page(report))
+        if html is not None:
+            write_output(html, render_report_page(report))
         if tensor is not None:
             screen = render_asked(report)
         elif module is not None and result.trace is not None:
@@ -184,7 +192,7 @@ def diff(
             screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
         else:
             screen = render_report(report, expand)
-        if svg is not None and ranks.is_first:
+        if svg is not None:
             write_picture(screen, svg)
         if as_json:
             click.echo(json.dumps(to_plain(report)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -151,5 +153,13 @@ def depth_option(default: int | None) -> Callable[[Callable[..., Any]], Callable
 
 
 def inputs_of(*words: str) -> list[str]:
-    """The files that the words of `--model`, `--weights` and their like may name: `net.py` in `net.py:Net(2)`."""
-    return [name for word in words for name in (word, f"{word.partition('.py')[0]}.py")]
+    """The files that `--model`, `--weights`, `--input` and their like may name: `net.py` in `net.py:Net(2)`."""
+    found = []
+    for word in words:
+        if word in ("auto", "random", "pretrained"):
+            continue
+        said = word.partition("=")[2] if re.match(r"\w+=", word) else word  # x=in.safetensors:x
+        parts = [said[: each.start()] for each in re.finditer(":", said)]
+        module = said.partition(":")[0].replace(".", "/")
+        found += [said, *parts, f"{module}.py", os.path.join(said, "model.safetensors")]
+    return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shapetrace.cli import LAUNCHED
 from shapetrace.errors import ShapetraceError
 
 if TYPE_CHECKING:
@@ -54,15 +55,17 @@ def with_one_voice(command: click.Command) -> click.Command:
 
 
 def leave_to_first() -> None:
-    """On another rank, where all of them have the same wrong options: say nothing, and end after the first one."""
+    """On another rank, where all of them have the same wrong options: end as if all was well, and let the first tell.
+
+    With an error the launcher would end the first one too, which may not have said what is wrong.
+    """
     if not is_first_rank():
-        time.sleep(_FIRST)
-        raise click.exceptions.Exit(2)
+        raise click.exceptions.Exit(0)
 
 
 def is_first_rank() -> bool:
     """Whether this process is the one that writes; alone, it is."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+    return not LAUNCHED or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -83,7 +86,7 @@ def _leading(ranks: Ranks) -> Iterator[None]:
             code = done.exit_code
         else:
             code = 0
-        failures = ranks.hear_others()
+        failures = ranks.hear_others(lambda text: click.echo(f"note: {text}", err=True))
         for failure in failures:
             click.echo(f"error: {failure}", err=True)
         code = code or int(bool(failures))

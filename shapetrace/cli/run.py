@@ -114,7 +114,7 @@ def run(
     if meta and device is not None:
         raise click.UsageError("--meta and --device are two places to run: one of them")
     with as_one_of_ranks(parallel) as ranks:
-        check_outputs((save, svg, html), inputs_of(model, weights))  # before any work that would be lost
+        check_outputs((save, svg, html), inputs_of(model, weights, *described))  # before any work that would be lost
         with running_user_code():
             source = find_source(model, settings)
             target = source.outline(seed, meta)

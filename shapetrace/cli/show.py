@@ -54,16 +54,15 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
     """Print the trace, as a tree or as one JSON object; write it as a picture or a page where that is asked for."""
     import json
 
-    from shapetrace.cli.console import show_result, write_picture
+    from shapetrace.cli.console import show_result, write_output, write_picture
     from shapetrace.render.summary import render_trace
     from shapetrace.render.tree import View
     from shapetrace.schema import to_plain
-    from shapetrace.store import write_text
 
     if html is not None:
         from shapetrace.render.page import render_trace_page
 
-        write_text(html, render_trace_page(trace))
+        write_output(html, render_trace_page(trace))
     screen = render_trace(trace, View(depth, expand))
     if svg is not None:
         write_picture(screen, svg)

@@ -48,6 +48,7 @@ def tokens(
     from pathlib import Path
 
     from shapetrace.cli import console
+    from shapetrace.cli.ranks import is_first_rank
     from shapetrace.render.tokens import render_decoding, render_encoding, render_training
     from shapetrace.tokens import load_gpt2, read_ids
     from shapetrace.tokens.folder import check_folder, save_tokenizer
@@ -69,7 +70,8 @@ def tokens(
             learned = train_tokenizer(content, vocab_size, f"the tokenizer in {Path(save).resolve().name}")
             say("encoding the text")
             ids = learned.encode(content, bos=False)
-        save_tokenizer(learned, save)
+        if is_first_rank():
+            save_tokenizer(learned, save)
         plain = training_to_plain(learned, content, ids)
         screen = render_training(learned, vocab_size, content, ids)
     else:

@@ -29,7 +29,10 @@ _TICK = 0.02  # seconds
 
 
 class ToldByFirst(ShapetraceError):
-    """On another rank: what went wrong on all of them, which the first one tells."""
+    """On another rank: something is wrong that the first one tells."""
+
+    def __init__(self) -> None:
+        super().__init__("told by rank 0")
 
 
 class Ranks:
@@ -41,7 +44,7 @@ class Ranks:
         self._store = store
         self._scheme: Scheme | None = None
         self._is_patient = True  # until it has waited for the first rank in vain
-        self._missed: set[int] = set()  # on the first rank, for whom it has waited in vain
+        self._heard: set[int] = set()  # on the first rank, of whom it has told already that they failed
 
     @classmethod
     def find(cls, wanted: bool) -> Ranks:
@@ -57,7 +60,9 @@ class Ranks:
         from torch.distributed.rendezvous import rendezvous
 
         store, rank, size = next(rendezvous("env://", timeout=_LATE))
-        return cls(rank, size, PrefixStore("shapetrace", store))
+        # The launcher's store outlives a command, and the next one is not to hear what this one has said.
+        command = store.add(f"shapetrace/{rank}", 1)
+        return cls(rank, size, PrefixStore(f"shapetrace/{command}", store))
 
     def follow(self, scheme: Scheme, command: str) -> None:
         """Spread models by this scheme; raises ShapetraceError where nothing has started ranks, or other ones.
@@ -90,7 +95,7 @@ class Ranks:
         """
         if self._scheme is None:
             return
-        self._agree_on(model)
+        self._agree_on(model, note)
         import torch.distributed as dist
         from torch._C._distributed_c10d import PrefixStore
 
@@ -102,7 +107,7 @@ class Ranks:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_LATE)
         spread(model, name, self._scheme, note)
 
-    def _agree_on(self, model: nn.Module) -> None:
+    def _agree_on(self, model: nn.Module, note: Callable[[str], None]) -> None:
         """Before the model is spread: a size that differs would end the process in the midst of an exchange."""
         from torch.nn.parameter import is_lazy
 
@@ -113,15 +118,17 @@ class Ranks:
             lines.append(f"{name}, parameter {shape} {str(each.dtype).removeprefix('torch.')}")
         if not self.is_first:
             self._store.set(f"model/{self.rank}", json.dumps(lines))
-            if not self._comes("model/0", "over/0", within=_LATE) or not self._store.check(["model/0"]):
-                raise ToldByFirst("rank 0 has not built its model")
-            if wrong := self._store.get("model/0").decode():
-                raise ToldByFirst(wrong)
+            self._wait_for({0: ("model/0", "over/0")}, note, _LATE)
+            if not self._store.check(["model/0"]):
+                raise ShapetraceError("rank 0 has not built its model")
+            if self._store.get("model/0").decode() != "agreed":
+                raise ToldByFirst
             return
-        wrong = "\n".join(self._differences("model", lines, _LATE))
-        self._store.set("model/0", wrong)
-        if wrong:
-            raise ShapetraceError(wrong, "build the same model on every rank")
+        found = self._differences("model", lines, note, _LATE)
+        self._store.set("model/0", "not agreed" if found else "agreed")
+        if found:
+            is_failure = any(rank in self._heard for rank in range(1, self.size))
+            raise ShapetraceError("\n".join(found), "" if is_failure else "build the same model on every rank")
 
     def running(self) -> AbstractContextManager[None]:
         """For the time in which the model runs."""
@@ -134,36 +141,39 @@ class Ranks:
     def compare(self, found: Sequence[str], note: Callable[[str], None], raised: object = None) -> list[str]:
         """On the first rank, each rank that has found something else, and where; the others hand in what they found.
 
+        The first one waits for the others, and notes for whom; not for long where its forward has raised, and they
+        may be in an exchange with it, which never comes.
         raised: what the forward ended with.
         Raises ShapetraceError on another rank where its forward has raised and the first one does not come.
         """
         if self._store is None:
             return []
-        if not self.is_first:
-            self._store.set(f"found/{self.rank}", json.dumps(found))
-            if raised and not self._comes("arrived", within=_SOON):
-                self._is_patient = False
-                raise ShapetraceError(f"the forward raised {raised}; rank 0 did not, and waits")
-            return []
-        self._store.set("arrived", "")
-        late = [f"rank {rank}" for rank in range(1, self.size) if not self._comes(f"found/{rank}", within=_SOON)]
-        if late and not raised:
-            note(f"rank 0 is done, and waits for {', '.join(late)}: {_LATE.seconds // 60} minutes at most")
-        # Where this one has raised, the others may be in an exchange with it, which never comes.
-        return self._differences("found", found, timedelta() if raised else _LATE)
+        within = _SOON if raised and _exchange() else _LATE
+        if self.is_first:
+            self._store.set("arrived", "")
+            return self._differences("found", found, note, within)
+        self._store.set(f"found/{self.rank}", json.dumps(found))
+        if raised and self._wait_for({0: ("arrived",)}, note, within):
+            self._is_patient = False
+            raise ShapetraceError(f"the forward raised {raised}, and rank 0 has not come to its end")
+        return []
 
-    def _differences(self, what: str, lines: Sequence[str], within: timedelta) -> list[str]:
+    def _differences(
+        self, what: str, lines: Sequence[str], note: Callable[[str], None], within: timedelta
+    ) -> list[str]:
         """Each other rank that does not come, or has handed in something else under this name."""
         assert self._store is not None
+        others = range(1, self.size)
+        late = self._wait_for({rank: (f"{what}/{rank}", f"over/{rank}") for rank in others}, note, within)
         found = []
-        for rank in range(1, self.size):
-            if not self._comes(f"{what}/{rank}", f"over/{rank}", within=within):
+        for rank in others:
+            if rank in late:
                 found.append(f"rank {rank} has not come to an end")
-                self._missed.add(rank)
+                self._heard.add(rank)
             elif not self._store.check([f"{what}/{rank}"]):
                 failure = self._store.get(f"over/{rank}").decode()
                 found.append(f"rank {rank}: {failure or 'it has come to no result'}")
-                self._missed.add(rank)
+                self._heard.add(rank)
             elif other := find_disagreement(lines, json.loads(self._store.get(f"{what}/{rank}"))):
                 here, there = (line or "nothing more" for line in other)
                 found.append(
@@ -184,23 +194,20 @@ class Ranks:
         if self._store is None:
             return 0
         self._store.set(f"over/{self.rank}", failure)
-        if not self._comes("arrived", within=_SOON if self._is_patient else timedelta()):
-            if failure:
-                return None
-            note(f"rank {self.rank} is done, and waits for rank 0: {_LATE.seconds // 60} minutes at most")
-        return int(self._store.get("over/0")) if self._comes("over/0", within=_LATE) else None
+        within = (_SOON if _exchange() else _LATE) if self._is_patient else timedelta()
+        if failure and self._wait_for({0: ("arrived",)}, note, within):
+            return None
+        return None if self._wait_for({0: ("over/0",)}, note, _LATE) else int(self._store.get("over/0"))
 
-    def hear_others(self) -> list[str]:
-        """On the first rank, when it is done: what has failed on others."""
+    def hear_others(self, note: Callable[[str], None]) -> list[str]:
+        """On the first rank, when it is done: what has failed on others, and was not told yet."""
         if self._store is None:
             return []
         self._store.set("arrived", "")
-        found = []
-        for rank in sorted({*range(1, self.size)} - self._missed):
-            is_here = self._comes(f"over/{rank}", within=_LATE)
-            failure = self._store.get(f"over/{rank}").decode() if is_here else "no answer"
-            found += [f"rank {rank}: {failure}"] if failure else []
-        return found
+        others = sorted({*range(1, self.size)} - self._heard)
+        late = self._wait_for({rank: (f"over/{rank}",) for rank in others}, note, _LATE)
+        told = {rank: "no answer" if rank in late else self._store.get(f"over/{rank}").decode() for rank in others}
+        return [f"rank {rank}: {failure}" for rank, failure in told.items() if failure]
 
     def release_others(self, code: int) -> None:
         """On the first rank, as the last thing: they end with the same exit code."""
@@ -216,18 +223,24 @@ class Ranks:
 
             dist.destroy_process_group()
 
-    def _comes(self, *keys: str, within: timedelta) -> bool:
-        """Whether another rank sets one of the keys in that time."""
+    def _wait_for(self, keys: dict[int, tuple[str, ...]], note: Callable[[str], None], within: timedelta) -> list[int]:
+        """The ranks that set none of their keys in that time; who has waited for a while says for whom."""
         assert self._store is not None
-        end = time.monotonic() + within.total_seconds()
-        try:
-            while not any(self._store.check([key]) for key in keys):
-                if time.monotonic() > end:
-                    return False
-                time.sleep(_TICK)
-        except RuntimeError:  # whoever keeps the store is gone
-            return False
-        return True
+        begun = time.monotonic()
+        is_told = False
+        while True:
+            try:
+                late = [rank for rank, some in keys.items() if not any(self._store.check([key]) for key in some)]
+            except RuntimeError:  # whoever keeps the store is gone
+                return list(keys)
+            waited = time.monotonic() - begun
+            if not late or waited > within.total_seconds():
+                return late
+            if not is_told and waited > _SOON.total_seconds():
+                names = ", ".join(f"rank {rank}" for rank in late)
+                note(f"rank {self.rank} waits for {names}, for {_LATE.seconds // 60} minutes at most")
+                is_told = True
+            time.sleep(_TICK)
 
 
 def _exchange() -> bool:

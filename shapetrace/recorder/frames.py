@@ -77,11 +77,13 @@ def describe_function(code: CodeType, source: Source) -> Function:
 
 
 def _yields_of(code: CodeType) -> tuple[int, ...]:
-    return tuple(each.offset for each in dis.get_instructions(code) if each.opname == "YIELD_VALUE")
+    # What Python is at when it leaves: the instruction itself, and from 3.13 on the one behind it.
+    yields = [each.offset for each in dis.get_instructions(code) if each.opname == "YIELD_VALUE"]
+    return tuple(place for offset in yields for place in (offset, offset + 2))
 
 
 class WatchedFrame:
-    """One run of one function."""
+    """One run of one function; of a generator, from where it is entered to where it is left."""
 
     __slots__ = (
         *("_begun", "_fail", "_first", "_function", "_inside", "_interrupted", "_last", "_line", "_places"),
@@ -115,6 +117,8 @@ class WatchedFrame:
             self._begun = True
             self._go_to(frame.f_lineno)
         try:
+            if self._statement.has_places:
+                self._places = self._identities_of_places(frame.f_locals)
             self._look_at_arguments(frame.f_locals)
             if spectator is not None:
                 spectator.enter(frame, self._owners)

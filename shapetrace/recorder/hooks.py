@@ -28,6 +28,8 @@ from shapetrace.recorder.user_code import user_code_of
 from shapetrace.recorder.watcher import FrameWatcher, Unwatched
 from shapetrace.trace import Failure, ModelRecord, ModuleCall, TensorRecord, Trace
 
+_MOST_FRAMES = 2_000  # beyond Python's limit: who has raised that has seen how many calls the machine's stack holds
+
 
 def record(model: nn.Module, /, *inputs: Any, **named_inputs: Any) -> Trace:
     """Call the model once with these inputs and return the trace of it.
@@ -72,7 +74,7 @@ def recording(
     recorder.start()
     try:
         # A hook is one more call within each module's, and a model may stand at the limit.
-        with running_eagerly(), headroom(sys.getrecursionlimit() // 2):
+        with running_eagerly(), headroom(min(sys.getrecursionlimit() // 2, _MOST_FRAMES)):
             yield trace
     except BaseException as raised:
         from shapetrace.recorder.crash.failure import summarise  # imported where something fails
@@ -123,7 +125,7 @@ class _Recorder:
         self._watcher.start()
 
     def stop(self) -> None:
-        self._watcher.pause()
+        self._watcher.restore()
         for handle in self._handles:
             handle.remove()
         self._stack.end_all()

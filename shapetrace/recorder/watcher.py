@@ -42,7 +42,7 @@ class FrameWatcher:
         self._previous = gettrace()
         settrace(self._see_call)
 
-    def pause(self) -> None:
+    def restore(self) -> None:
         """Put the previous trace function back; one that a debugger has set meanwhile is left alone."""
         current: object = gettrace()
         if current == self._see_call:  # equal, not the same: a bound method is another each time
@@ -50,7 +50,7 @@ class FrameWatcher:
 
     def stop(self) -> None:
         """The same for good, with a warning where something of ours went wrong."""
-        self.pause()
+        self.restore()
         failure, self._failure = self._failure, None
         if failure is not None:
             warnings.warn(f"shapetrace lost sight of some tensors, by a bug of its own: {failure!r}", stacklevel=4)

@@ -83,7 +83,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], origin: str, explai
     }
     _check_fit(ours, wanted, own, origin, explain)
     spread = {key for key in ours if key in own and is_distributed(own[key])}
-    for key in sorted(spread):  # the same order on every rank
+    for key in spread:
         fill(own[key], ours[key])
     model.load_state_dict({key: each for key, each in ours.items() if key not in spread}, strict=False)
     return [key for key, each in own.items() if key not in ours and not isinstance(each, nn.Parameter)]
