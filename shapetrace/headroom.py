@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
+# For modules within modules, as deep as libyaml reads them (1,000 levels of YAML), with some calls for each.
+DEEP = 10_000
 _LOCK = Lock()
 _limit = 0  # what it was raised to last
 

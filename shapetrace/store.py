@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shapetrace.errors import ShapetraceError, TraceFileError
-from shapetrace.headroom import headroom
+from shapetrace.headroom import DEEP, headroom
 from shapetrace.schema import from_plain, to_plain
 from shapetrace.trace import Trace
-
-# Calls within calls: modules within modules, as deep as libyaml reads them (1,000 levels of YAML), some calls for each.
-_DEEP = 10_000
 
 
 @contextmanager
@@ -55,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
 
 
 @_collecting_later()
-@headroom(_DEEP)
+@headroom(DEEP)
 def dump(trace: Trace) -> str:
     """The trace as YAML text: no aliases, no folded lines, nothing that differs between two runs."""
     import yaml
@@ -99,7 +96,7 @@ def _dump(plain: dict[str, Any], base: Any) -> str:
 
 
 @_collecting_later()
-@headroom(_DEEP)
+@headroom(DEEP)
 def parse(text: str) -> Trace:
     """The trace that the YAML text holds; raises TraceFileError where it is none. Never builds a Python object."""
     import yaml

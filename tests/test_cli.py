@@ -319,8 +319,17 @@ def test_a_trace_that_would_steer_the_terminal(tmp_path):
 
 
 def test_a_reader_that_has_seen_enough():
+    command = f"{sys.executable} -m shapetrace show traces/test_goldens/gpt2_small.yaml --expand"
     ran = subprocess.run(
-        f"{sys.executable} -m shapetrace show traces/test_goldens/gpt2_small.yaml --expand | head -1",
-        shell=True, capture_output=True, text=True, cwd=os.path.dirname(os.path.dirname(__file__)),
+        ["bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True, text=True, cwd=os.path.dirname(os.path.dirname(__file__)),
     )  # fmt: skip
-    assert (ran.stdout, ran.stderr) == ("Transformer\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Transformer\n", "")
+
+
+def test_a_trace_that_is_very_deep_as_json(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return self(x)\n"
+    )
+    ran = run("run", "--model", f"{tmp_path / 'net.py'}:Net", "--input", "x=float32[2]", "--json", code=1)
+    assert "RecursionError" in json.loads(ran.stdout)["error"].values()

@@ -175,6 +175,12 @@ def test_the_lowest_number_in_hidden_scores_is_no_overflow():
     assert found.cause.detail == "In float32, on the same weights, it is right; in bfloat16 it is lost to rounding."
 
 
+def test_a_limit_of_ones_own_finds_no_tensor_that_is_the_same():
+    report = shapetrace.diff(build().bfloat16(), TOKENS, rtol=1e-4)
+    assert not report.ok
+    assert report.first_divergence.row.difference.ok is False
+
+
 class Lowest(Attention):
     """Hides scores by the lowest number of their dtype."""
 

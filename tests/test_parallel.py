@@ -238,6 +238,16 @@ def test_a_diff_that_comes_out_otherwise_on_another_rank(tmp_path):
     )
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_diff_whose_model_raises_on_one_rank(rank, tmp_path):
+    source = (MODELS / "unscaled.py").read_text().replace("import math", "import math, os")
+    raising = f"if os.environ['RANK'] == '{rank}':\n            raise ValueError('not here')\n        att = q @ k"
+    (tmp_path / "odd.py").write_text(source.replace("att = q @ k", raising))
+    ran = shapetrace("diff", "--model", tmp_path / "odd.py:GPT", "--parallel", "tensor")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "ValueError: not here" in ran.stderr
+
+
 def test_who_waits_for_whom_is_told():
     model = f"{MODELS / 'ranked.py'}:Late"
     process = start("-m", "shapetrace", "run", "--parallel", "fsdp", "--model", model, "--input", "x=float32[3,4]")
@@ -261,6 +271,8 @@ def test_commands_that_know_of_no_ranks_speak_with_one_voice(tmp_path):
         (["run", "--device", "none"], "error: `none` is no device"),
     ):
         assert torchrun(tmp_path / "late.py", *words).stderr.count(error) == 1
+    ran = shapetrace("annotate", "--model", MODELS / "ranked.py:Failing", "--input", "x=float32[3,4]")
+    assert "error: rank 1: there the command ends with exit code 1, and with 0 on rank 0\n" in ran.stderr
     (tmp_path / "net.py").write_text((MODELS / "ranked.py").read_text())
     ran = shapetrace("annotate", "--write", "--model", f"{tmp_path / 'net.py'}:MLP", "--input", "x=float32[3,4]")
     assert ran.stdout == "net.py: 2 comments written\n"

@@ -18,7 +18,7 @@ from shapetrace.render.display import as_html
 from shapetrace.render.page import render_trace_page
 from shapetrace.schema import to_plain
 from shapetrace.store import dump
-from shapetrace.trace import ModuleCall, TensorRecord, split_source, tensors_of, walk_calls, write_source
+from shapetrace.trace import ModuleCall, TensorRecord, split_source, tensors_of, walk_calls, walk_modules, write_source
 
 
 def steps_of(call):
@@ -161,6 +161,8 @@ def test_changes_in_place_of_attributes_and_items():
             self.total += x
             self.total.mul_(2)
             self.keys[:, :2] = x[:, :2]
+            self.keys[:1].copy_(x[:1])
+            self.keys[0].add_(1)
             parts = {"k": x + 2}
             parts["k"] += 1
             parts["k"].mul_(2)
@@ -170,7 +172,8 @@ def test_changes_in_place_of_attributes_and_items():
             return None
 
     assert in_place_of(Cache(), ONES) == [
-        *(("x", False), ("self.total", False), ("self.total", True), ("self.total", True), ("self.keys", True)),
+        *(("x", False), ("self.total", False), ("self.total", True), ("self.total", True)),
+        *(("self.keys", True), ("self.keys", True), ("self.keys", True)),
         *(("parts.k", False), ("parts.k", True), ("parts.k", True), ("rows.0", False), ("rows.0", True)),
         ("self.total", False),
     ]
@@ -463,6 +466,31 @@ def test_what_is_sent_into_a_generator_is_bound_when_that_goes_on():
         ("taken", (1, 3), "returned"),
         ("c", (1, 3), ""),
     ]
+
+
+def test_arguments_of_a_generator_are_told_when_it_begins():
+    class Part(nn.Module):
+        def forward(self, rows):
+            next(rows)
+
+    class Toy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Part(), Part()])
+
+        def rows(self, value):  # (b, d)
+            yield
+            value = value.mean(1)  # smaller
+            yield
+
+        def forward(self, x):
+            rows = self.rows(x + 1)
+            for part in self.parts:
+                part(rows)
+            rows.close()
+
+    found = [each for call in walk_modules(record(Toy(), ONES)) for each in tensors_of(call) if each.name == "value"]
+    assert [(each.shape, each.comment) for each in found] == [((2, 3), "(b, d)"), ((2,), "smaller")]
 
 
 def test_what_a_generator_binds_or_changes_by_what_is_sent():

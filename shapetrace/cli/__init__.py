@@ -88,7 +88,11 @@ def launch(prog_name: str | None = None) -> None:
     """
     gc.set_threshold(100_000, 20, 20)
     try:
+        if {"--help", "-h", "--version"} & set(sys.argv):
+            _leave_to_first()
         main(prog_name=prog_name)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
     except OSError as error:  # of what is printed before any command
         click.echo(f"error: cannot print: {error.strerror or error}", err=True)
         sys.exit(2)

@@ -100,7 +100,11 @@ def _console(stderr: bool = False, record: StringIO | None = None) -> Console:
 
     from shapetrace.render.theme import THEME
 
+    class Pipe(Console):
+        """Whose reader may have seen enough, which for rich is a failure of ours."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     is_recorded = record is not None
-    return Console(
-        stderr=stderr, file=record, record=is_recorded, theme=THEME, highlight=False, markup=False, emoji=False
-    )
+    return Pipe(stderr=stderr, file=record, record=is_recorded, theme=THEME, highlight=False, markup=False, emoji=False)

@@ -86,7 +86,7 @@ def _leading(ranks: Ranks) -> Iterator[None]:
             code = done.exit_code
         else:
             code = 0
-        failures = ranks.hear_others(lambda text: click.echo(f"note: {text}", err=True))
+        failures = ranks.hear_others(code, lambda text: click.echo(f"note: {text}", err=True))
         for failure in failures:
             click.echo(f"error: {failure}", err=True)
         code = code or int(bool(failures))
@@ -110,14 +110,16 @@ def _following(ranks: Ranks) -> Iterator[None]:
         click.echo(f"note: {text}", file=loud)
 
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    failure = ""
+    failure, own = "", 0
     try:
         yield
-    except (click.exceptions.Exit, ToldByFirst):
-        pass  # the first rank knows why
+    except click.exceptions.Exit as done:
+        own = done.exit_code  # why, the first rank tells
+    except ToldByFirst:
+        pass
     except Exception as error:
         failure = f"{type(error).__name__}: {error}" if not isinstance(error, ShapetraceError) else str(error)
-    code = ranks.wait_for_first(failure, note)
+    code = ranks.wait_for_first(failure, own, note)
     if code is None:
         click.echo(f"error: rank {ranks.rank}: {failure or 'rank 0 gives no answer'}", file=loud)
         loud.flush()

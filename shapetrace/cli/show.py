@@ -55,6 +55,7 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
     import json
 
     from shapetrace.cli.console import show_result, write_output, write_picture
+    from shapetrace.headroom import DEEP, headroom
     from shapetrace.render.summary import render_trace
     from shapetrace.render.tree import View
     from shapetrace.schema import to_plain
@@ -67,6 +68,8 @@ def show_trace(trace: Trace, depth: int | None, expand: bool, svg: str | None, h
     if svg is not None:
         write_picture(screen, svg)
     if as_json:
-        click.echo(json.dumps(to_plain(trace)))
+        with headroom(DEEP):
+            text = json.dumps(to_plain(trace))
+        click.echo(text)
     else:
         show_result(screen)

@@ -20,6 +20,7 @@ from shapetrace.divergence.tolerance import NARROW, Tolerance, tolerance_of
 from shapetrace.errors import ShapetraceError
 from shapetrace.reference import Reference, build_reference
 from shapetrace.report import Report
+from shapetrace.sharding import is_distributed
 from shapetrace.tokens import decode_each
 from shapetrace.weights.seeded import seeded_state
 
@@ -93,7 +94,9 @@ def diff(
         try:
             seen, random = observe_twice(model, tokens)
         except Exception as error:
-            raise _what_it_raised(error, compare_keys(model, converted).mismatched) from error
+            # To gather the parts of a parameter takes all ranks, and the others are in the forward.
+            is_alone = not any(map(is_distributed, model.parameters()))
+            raise _what_it_raised(error, compare_keys(model, converted).mismatched if is_alone else ()) from error
         sides = Sides(model, tokens, reference, theirs, seen, random, fitting, converted)
         if dtype in NARROW:
             return report_narrow(sides, rtol, tensor, words, say)

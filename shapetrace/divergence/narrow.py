@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from shapetrace.divergence.alignment import DIFFERS, Aligned
+from shapetrace.divergence.alignment import DIFFERS, MATCHED, Aligned
 from shapetrace.divergence.exact import as_run, compute_exactly
 from shapetrace.divergence.findings import describe_difference
 from shapetrace.divergence.randomness import observe_twice
@@ -135,6 +135,8 @@ def _losses(sides: Sides, narrow: Measured, wide: Sides, measured: Measured) -> 
         if one.name == other.name
     }
     for name, each in measured.aligned.items():
+        if narrow.aligned[name].state == MATCHED:  # be it that both sides have lost the same
+            continue
         shown = each.alike or ((each.seen,) if each.seen is not None and not each.stage else ())
         one = next((seen for seen in shown if id(seen.value) in pairs), None)
         if one is None:

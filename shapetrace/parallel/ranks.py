@@ -186,27 +186,36 @@ class Ranks:
         if self.size > 1 and self._scheme is None and not _exchange():
             note(f"{self.size} ranks each ran the whole model; --parallel tensor or fsdp spreads it over them")
 
-    def wait_for_first(self, failure: str, note: Callable[[str], None]) -> int | None:
+    def wait_for_first(self, failure: str, code: int, note: Callable[[str], None]) -> int | None:
         """On another rank: say how it went, and return the first rank's exit code when that has printed.
 
-        failure: "" where all went well. None where something failed here and the first rank does not come.
+        failure: "" where nothing was raised; code: what the command would end with alone.
+        None where something failed here and the first rank does not come.
         """
         if self._store is None:
             return 0
+        self._store.set(f"code/{self.rank}", str(code))
         self._store.set(f"over/{self.rank}", failure)
         within = (_SOON if _exchange() else _LATE) if self._is_patient else timedelta()
         if failure and self._wait_for({0: ("arrived",)}, note, within):
             return None
         return None if self._wait_for({0: ("over/0",)}, note, _LATE) else int(self._store.get("over/0"))
 
-    def hear_others(self, note: Callable[[str], None]) -> list[str]:
-        """On the first rank, when it is done: what has failed on others, and was not told yet."""
+    def hear_others(self, code: int, note: Callable[[str], None]) -> list[str]:
+        """On the first rank, when it is done: what has failed on others, and was not told yet.
+
+        code: what the command ends with here.
+        """
         if self._store is None:
             return []
         self._store.set("arrived", "")
         others = sorted({*range(1, self.size)} - self._heard)
         late = self._wait_for({rank: (f"over/{rank}",) for rank in others}, note, _LATE)
         told = {rank: "no answer" if rank in late else self._store.get(f"over/{rank}").decode() for rank in others}
+        for rank in others:
+            theirs = 0 if told[rank] else int(self._store.get(f"code/{rank}"))
+            if theirs and not code:
+                told[rank] = f"there the command ends with exit code {theirs}, and with 0 on rank 0"
         return [f"rank {rank}: {failure}" for rank, failure in told.items() if failure]
 
     def release_others(self, code: int) -> None:

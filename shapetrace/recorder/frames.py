@@ -182,13 +182,13 @@ class WatchedFrame:
             kind = kind_of(type(value))
             if kind == "tensor":
                 self._seen[local] = identity_of(value)
-                if local in self._function.arguments:
+                if local in self._function.arguments and not self._begun:
                     self._bind(local, value, self._function.arguments[local], if_unnamed=True)
             elif kind:
                 seen = self._inside.setdefault(local, {}) if kind in OBJECTS else self._seen
                 for name, tensor, shared in walk_tensors(local, value):
                     seen[name] = identity_of(tensor)
-                    if local in self._function.arguments and not shared:
+                    if local in self._function.arguments and not (shared or self._begun):
                         self._bind(name, tensor, self._function.arguments[local], if_unnamed=True)
 
     def _look(self, here: dict[str, Any]) -> None:

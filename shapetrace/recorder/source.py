@@ -165,7 +165,7 @@ def _read_statement(node: ast.stmt, comments: dict[int, str], alone: dict[int, i
     own = list(_own_nodes(node))
     stored = [each for each in own if isinstance(getattr(each, "ctx", None), ast.Store)]
     targets = tuple(place for place in map(read_place, stored) if place is not None)
-    changes = tuple(place for place in map(_changed_place, own) if place is not None)
+    changes = tuple(place for each in own for place in _changed_places(each))
     above = [] if comment else _axes_above(node, comments, alone)
     return Statement(
         first,
@@ -219,14 +219,19 @@ def _within(own: list[ast.AST]) -> Iterator[ast.AST]:
         yield from ast.walk(each) if isinstance(each, _SCOPES) else (each,)
 
 
-def _changed_place(node: ast.AST) -> Place | None:
-    """`x` where the node is `x[...] = ...` or `x.add_(...)`."""
+def _changed_places(node: ast.AST) -> Iterator[Place]:
+    """`x` where the node is `x[...] = ...` or `x.add_(...)`; of `x[0].add_(...)` both: either may be the tensor."""
+    inner: ast.AST | None = None
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return read_place(node.value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        inner = node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = node.func.attr
-        return read_place(node.func.value) if name.endswith("_") and not name.endswith("__") else None
-    return None
+        inner = node.func.value if name.endswith("_") and not name.endswith("__") else None
+    while inner is not None:
+        place = read_place(inner)
+        if place is not None:
+            yield place
+        inner = inner.value if isinstance(inner, ast.Subscript) else None
 
 
 def _axes_in_call(value: ast.expr) -> Axes:

@@ -89,3 +89,9 @@ class Late(nn.Module):
         if RANK:
             dist.barrier()
         return x + 1
+
+
+class Failing(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        return y @ y if RANK else y
