@@ -11,6 +11,8 @@ pytest_plugins = ["pytester"]
 # Read when huggingface_hub is imported, so set before any test is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="shapetrace-tests-")
+# The same of torch: its threads gain nothing on models of this size, and stand in the way of the tests beside.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
