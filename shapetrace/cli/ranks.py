@@ -90,6 +90,9 @@ def _leading(ranks: Ranks) -> Iterator[None]:
         for failure in failures:
             click.echo(f"error: {failure}", err=True)
         code = code or int(bool(failures))
+    except BrokenPipeError:  # the reader has seen enough
+        code = 0
+        raise
     except (ShapetraceError, click.ClickException) as error:
         code = getattr(error, "exit_code", 2)
         raise
