@@ -183,7 +183,7 @@ def diff(
         disagreements = ranks.compare(lines_of_report(result.report), note)
         ranks.warn_if_whole(note)
         report = narrow(result.report, module) if module is not None else result.report
-        if html is not None:
+        if html is not None and ranks.is_first:
             write_output(html, render_report_page(report))
         if tensor is not None:
             screen = render_asked(report)
@@ -192,7 +192,7 @@ def diff(
             screen = render_module(report, module, result.trace, pattern, given.tokens, head or 0)
         else:
             screen = render_report(report, expand)
-        if svg is not None:
+        if svg is not None and ranks.is_first:
             write_picture(screen, svg)
         if as_json:
             click.echo(json.dumps(to_plain(report)))

@@ -127,8 +127,8 @@ class Ranks:
         found = self._differences("model", lines, note, _LATE)
         self._store.set("model/0", "not agreed" if found else "agreed")
         if found:
-            is_failure = any(rank in self._heard for rank in range(1, self.size))
-            raise ShapetraceError("\n".join(found), "" if is_failure else "build the same model on every rank")
+            hint = "" if self._heard else "build the same model on every rank"  # a failure has a hint of its own
+            raise ShapetraceError("\n".join(found), hint)
 
     def running(self) -> AbstractContextManager[None]:
         """For the time in which the model runs."""
